@@ -1,6 +1,7 @@
 //! Errors about a pool as a whole, with messages for its user.
 
 use crate::sharing::clock::wall_clock;
+use crate::sharing::release::SHARING;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -252,7 +253,7 @@ impl Problem {
                 "the pool {pool} is in use by {} and cannot be shared with this one, {}\n  use the same release in all \
                  processes",
                 Release(*found),
-                Release(crate::pool::SHARING)
+                Release(SHARING)
             ),
             Self::NoBarrier => write!(
                 f,

@@ -6,8 +6,9 @@
 //! which crash.
 
 mod allocator;
+mod anchor;
+mod base;
 mod error;
-mod fixed;
 mod format;
 mod gc;
 mod open;
@@ -18,26 +19,29 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use allocator::blocks::{Durable, Fence, Fresh, PoolFull};
-pub use allocator::compact::Sparse;
 pub use allocator::usage::Space;
 pub use error::{Bytes, CloseError, Durability, GrowError, Holder, OpenError, Problem, RootError};
-pub use fixed::{Fixed, FixedRow};
 pub use format::finding::{Finding, Remedy};
 pub use format::layout::{Geometry, Layout, MAX_POOL, PAGE};
-pub use format::roots::Root;
+pub use format::lifetime::Start;
 pub use gc::{CollectReport, Marker};
 pub use open::options::PoolOptions;
 pub use open::sigbus::explain_lost_memory;
 pub use open::{Description, describe};
-pub use pool::{Initializing, Pool, Start};
-pub use reclaim::epoch::{ErasedGuard, Guard, PinnedBytes};
+pub use pool::compaction::{Compaction, Sparse};
+pub use pool::fixed::{Fixed, FixedRow};
+pub use pool::fresh::{Durable, Fence, Fresh};
+pub use pool::guard::{ErasedGuard, Guard, PinnedBytes};
+pub use pool::roots::Root;
+pub use pool::watch::{Watch, WatchError};
+pub use pool::{Initializing, Pool};
+pub use reclaim::shortage::PoolFull;
 pub use sharing::fork::{Forked, Opener};
 pub use sharing::liveness::Liveness;
 pub use sharing::notice::{NOTICE_MAX, notices};
-pub use sharing::participants::Owner;
-pub use sharing::watch::{Watch, WatchError};
 pub use sync::backoff::{Backoff, rest_with};
+pub use sync::lock::Lock;
+pub use sync::lock::Owner;
 #[doc(hidden)]
 pub use sync::lock::set_thread_number;
-pub use sync::lock::{Lock, Locked};
+pub use sync::locked::Locked;

@@ -12,14 +12,14 @@
 //!    a gain, or its last.
 //! 3. A thread that holds an entry pinned makes no room: it would wait for itself.
 
-use crate::record::records::Records;
-use crate::record::view::Record;
-use crate::upkeep::compact::{Compaction, Destination, State};
-use crate::upkeep::expiry::Expiry;
+use super::compact::{Destination, State};
+use super::store::Direct;
+use super::view::Record;
 use std::ops::Range;
-use terrace_index::Place;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use terrace_index::{Place, Swapped};
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, PAGE, Pool, Sparse};
+use terrace_pool::{Guard, PAGE, PoolFull, Sparse};
 
 /// Bytes of records that one attempt moves: more than one slab, also for later writes.
 const BYTES: u64 = 1 << 20;
@@ -38,51 +38,47 @@ const PIECE: usize = 256;
 /// Steps of a pass for expired records that one refused write takes: the next one goes on.
 const STEPS: usize = 64;
 
-/// Room for writes. It borrows what the removal of expired entries and the moving of records
-/// borrow: both stand below it.
-#[derive(Clone, Copy)]
-pub(crate) struct Room<'s, M: MappedMedium> {
-    pub(crate) expiry: Expiry<'s, M>,
-    pub(crate) compaction: Compaction<'s, M>,
-}
-
-impl<'s, M: MappedMedium> Room<'s, M> {
-    fn records(&self) -> &'s Records<M> {
-        self.compaction.records()
-    }
-
-    fn pool(&self) -> &'s Pool<M> {
-        self.compaction.pool()
+impl<M: MappedMedium> Direct<M> {
+    /// How often room was made for a write.
+    pub(super) fn gains(&self) -> u64 {
+        // ORDER: Acquire: pairs with the Release in `make_room`.
+        self.compactor.gains.load(Acquire)
     }
 
     /// Makes room for `wanted` contiguous bytes. Returns whether there may be some, so that the
     /// write must be tried again. `tries` is the number of earlier tries: each makes more room.
     /// `gains` is the count from before the write.
-    pub(crate) fn make_room(&self, wanted: u64, tries: u32, gains: u64) -> bool {
-        if self.records().check_writable().is_err() || self.records().is_pinned() {
+    pub(super) fn make_room(&self, wanted: u64, tries: u32, gains: u64) -> bool {
+        if self.check_writable().is_err() || self.is_pinned() {
             return false;
         }
-        let mut state = self.compaction.compactor.lock();
+        let mut state = self.compactor.lock();
         // Another thread has made room since the write found none.
-        if self.compaction.compactor.gains() != gains {
+        if self.gains() != gains {
             return true;
         }
         let bytes = BYTES.max(2 * wanted) << tries.min(MOST_DOUBLINGS);
         let has_gained =
             self.reclaim_expired(bytes, usize::MAX, &mut state) || self.gain(wanted, bytes, &mut state);
         if has_gained {
-            self.compaction.compactor.count_gain();
+            // ORDER: Release: a thread that sees the gain finds the freed memory.
+            self.compactor.gains.fetch_add(1, Release);
         }
         has_gained
     }
 
+    /// Whether this thread is pinned.
+    fn is_pinned(&self) -> bool {
+        self.pool().try_pin().is_ok_and(|guard| guard.depth() > 1)
+    }
+
     /// Removes records of about `bytes` bytes that have expired, for a write above the limit.
-    pub(crate) fn remove_expired(&self, bytes: u64) {
-        self.reclaim_expired(bytes, STEPS, &mut self.compaction.compactor.lock());
+    pub(super) fn remove_expired(&self, bytes: u64) {
+        self.reclaim_expired(bytes, STEPS, &mut self.compactor.lock());
     }
 
     fn reclaim_expired(&self, bytes: u64, steps: usize, state: &mut State) -> bool {
-        let has_removed = self.expiry.sweep_for(bytes, steps, &mut state.pass);
+        let has_removed = self.sweep_for(bytes, steps, &mut state.pass);
         if has_removed {
             self.pool().wait_for_readers();
         }
@@ -91,18 +87,20 @@ impl<'s, M: MappedMedium> Room<'s, M> {
 
     fn gain(&self, wanted: u64, bytes: u64, state: &mut State) -> bool {
         let (pool, freed) = (self.pool(), self.pool().total_freed());
-        let enough = (pool.slack().0 / PART).max(pool.slab_bytes());
+        let enough = (pool.compaction().slack().0 / PART).max(pool.compaction().slab_bytes());
         let is_early = |(then, least)| freed.wrapping_sub(then) < enough && wanted >= least;
         if state.refused.is_some_and(is_early) {
             return false;
         }
         state.was_blocked = false;
         state.forget_stuck(freed, pool.size());
-        let has_ended_one = self.compaction.end_round(state);
-        let has_gained = match pool.is_extent(wanted) {
+        let has_ended_one = self.end_round(state);
+        let has_gained = match pool.compaction().is_extent(wanted) {
             true => self.gain_window(wanted, state),
             false => {
-                has_ended_one || self.gain_slabs(bytes, state) || self.gain_window(pool.slab_bytes(), state)
+                has_ended_one
+                    || self.gain_slabs(bytes, state)
+                    || self.gain_window(pool.compaction().slab_bytes(), state)
             }
         };
         // Memory that was freed meanwhile belonged to moved records. An attempt that readers
@@ -115,8 +113,8 @@ impl<'s, M: MappedMedium> Room<'s, M> {
     fn gain_slabs(&self, bytes: u64, state: &mut State) -> bool {
         for percent in PERCENTS.into_iter().flat_map(|percent| [percent; ROUNDS]) {
             let which = Sparse { bytes, percent };
-            let slabs = self.pool().vacate(which, &|slab| self.compaction.should_stay(state, slab));
-            if !slabs.is_empty() && self.compaction.empty_slabs(&slabs, Destination::InUse, state) > 0 {
+            let slabs = self.pool().compaction().vacate(which, &|slab| self.should_stay(state, slab));
+            if !slabs.is_empty() && self.empty_slabs(&slabs, Destination::InUse, state) > 0 {
                 return true;
             }
         }
@@ -127,16 +125,16 @@ impl<'s, M: MappedMedium> Room<'s, M> {
     fn gain_window(&self, wanted: u64, state: &mut State) -> bool {
         let pool = self.pool();
         // Closes a window that a dead process has left. A living process tries again.
-        pool.close_window();
+        pool.compaction().close_window();
         for _ in 0..WINDOWS {
             if state.was_blocked {
                 return false;
             }
-            let ((free, longest), (_, slack)) = (pool.free_bytes(), pool.slack());
-            if pool.is_extent(wanted) && longest >= wanted + PAGE {
+            let ((free, longest), (_, slack)) = (pool.compaction().free_bytes(), pool.compaction().slack());
+            if pool.compaction().is_extent(wanted) && longest >= wanted + PAGE {
                 return true;
             }
-            if free + slack < wanted.next_multiple_of(pool.slab_bytes()) {
+            if free + slack < wanted.next_multiple_of(pool.compaction().slab_bytes()) {
                 return false;
             }
             let Some(window) = self.find_window(wanted, state) else { return false };
@@ -151,23 +149,23 @@ impl<'s, M: MappedMedium> Room<'s, M> {
     /// pass over all records.
     fn find_window(&self, wanted: u64, state: &State) -> Option<Range<u64>> {
         let pool = self.pool();
-        let is_left_out = |unit: u64| self.compaction.should_stay(state, unit);
-        pool.cheapest_window(wanted, &|_| 0, &is_left_out).or_else(|| {
+        let is_left_out = |unit: u64| self.should_stay(state, unit);
+        pool.compaction().cheapest_window(wanted, &|_| 0, &is_left_out).or_else(|| {
             let movable = self.count_movable();
             let granules = |unit: u64| movable.get(unit as usize).copied().unwrap_or(0);
-            pool.cheapest_window(wanted, &granules, &is_left_out)
+            pool.compaction().cheapest_window(wanted, &granules, &is_left_out)
         })
     }
 
     /// Moves everything out of a window. Returns whether the window is free.
     fn empty_window(&self, window: &Range<u64>, state: &mut State) -> bool {
         let pool = self.pool();
-        let slabs = pool.open_window(window);
-        self.compaction.empty_slabs(&slabs, Destination::Anywhere, state);
+        let slabs = pool.compaction().open_window(window);
+        self.empty_slabs(&slabs, Destination::Anywhere, state);
         self.move_extents(window);
         state.was_blocked |= !pool.wait_for_readers();
-        let left = pool.used_units_in(window);
-        pool.close_window();
+        let left = pool.compaction().used_units_in(window);
+        pool.compaction().close_window();
         let is_free = left.is_empty();
         if !state.was_blocked {
             state.add_stuck(left, pool.total_freed());
@@ -179,11 +177,11 @@ impl<'s, M: MappedMedium> Room<'s, M> {
     fn count_movable(&self) -> Vec<u32> {
         let mut counts = Vec::new();
         self.each_extent(|guard, record| {
-            if !self.compaction.slots.claims().may_move(guard, record) {
+            if !self.may_move(guard, record) {
                 return true;
             }
             for (offset, bytes) in extents_of(record) {
-                self.pool().for_each_unit_of(offset, bytes, &mut |unit, granules| {
+                self.pool().compaction().for_each_unit_of(offset, bytes, &mut |unit, granules| {
                     let unit = unit as usize;
                     if counts.len() <= unit {
                         counts.resize(unit + 1, 0u32);
@@ -201,9 +199,9 @@ impl<'s, M: MappedMedium> Room<'s, M> {
         self.each_extent(|guard, record| {
             let is_inside =
                 |(offset, bytes): (u64, u64)| offset < window.end && offset + bytes > window.start;
-            if extents_of(record).any(is_inside) && self.compaction.slots.claims().may_move(guard, record) {
+            if extents_of(record).any(is_inside) && self.may_move(guard, record) {
                 // If there is no room for this one, there may be some for another.
-                let _ = self.compaction.move_extent(guard, record);
+                let _ = self.move_extent(guard, record);
             }
             !guard.is_limbo_full()
         });
@@ -215,11 +213,11 @@ impl<'s, M: MappedMedium> Room<'s, M> {
         let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * PIECE));
         loop {
             let guard = self.pool().pin();
-            let next = self.records().index.scan(&guard, &place, PIECE, &mut |word| words.push(word));
+            let next = self.index.scan(&guard, &place, PIECE, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let Ok(record) = Record::at(&guard, word) else { return false };
-                let has_one =
-                    record.shape.has_external_value() || self.pool().is_extent(record.shape.size() as u64);
+                let has_one = record.shape.has_external_value()
+                    || self.pool().compaction().is_extent(record.shape.size() as u64);
                 has_one && record.verify().is_ok() && !each(&guard, &record)
             });
             if is_cut_short {
@@ -231,6 +229,23 @@ impl<'s, M: MappedMedium> Room<'s, M> {
                 return;
             }
         }
+    }
+
+    /// Moves a record with its value.
+    pub(super) fn move_extent(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> Result<(), PoolFull> {
+        guard.reserve_retirements(2)?;
+        // A value that does not match its checksum stays where it is.
+        let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };
+        let staged = self.stage_moved(guard, record, value)?;
+        // PERSIST: record and value before the index's word.
+        self.pool().region().fence();
+        let new = staged.into_offset();
+        let swapped = self.index.compare_and_swap(guard, record.body.key, Some(record.offset), Some(new));
+        match swapped {
+            Ok(Swapped::Done) => self.retire(guard, record, None),
+            _ => self.discard(guard, new, None),
+        }
+        Ok(())
     }
 }
 

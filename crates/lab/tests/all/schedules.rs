@@ -201,7 +201,7 @@ fn weakened_lock_orderings_are_detected() {
     let (scheduler, clht) = (Scheduler::new(), schedule_target("clht").unwrap());
     let run_weak = |run, missing| clht.run_weak(&scheduler, run, missing);
     let passed = (0..20).flat_map(|run| run_weak(run, None).passed);
-    let of_lock: BTreeSet<_> = passed.filter(|it| it.place().starts_with("sync/lock.rs")).collect();
+    let of_lock: BTreeSet<_> = passed.filter(|it| it.place().starts_with("sync/locked.rs")).collect();
     let is_detected = |it: &Weakening| (0..200).any(|run| run_weak(run, Some(*it)).wrong.is_some());
     let detected: BTreeSet<Weak> = of_lock.into_iter().filter(is_detected).map(|it| it.weak).collect();
     assert_eq!(detected, [Weak::Acquire, Weak::Release].into());

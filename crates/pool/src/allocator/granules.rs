@@ -9,9 +9,10 @@
 //! stays in one piece between them and the rest.
 
 use crate::allocator::classes::{Class, GRANULES};
+use crate::allocator::units::Units;
 use crate::allocator::zones::{Hint, UnitState, UnitUse, Zone, low_bits};
+use crate::base::Base;
 use crate::format::layout::PAGE;
-use crate::pool::Inner;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
@@ -77,19 +78,35 @@ impl Run {
     }
 }
 
-impl<M: MappedMedium> Inner<M> {
+/// Whole units and runs of granules. Owns the hints where searches begin and the window that they
+/// leave out, which lie in the pool; stands on [`Units`].
+pub(crate) struct Granules<M: MappedMedium> {
+    pub(crate) units: Units<M>,
+}
+
+impl<M: MappedMedium> Granules<M> {
+    #[inline(always)]
+    pub(crate) fn base(&self) -> &Base<M> {
+        &self.units.base
+    }
+
+    #[inline(always)]
+    pub(crate) fn medium(&self) -> &M {
+        self.units.medium()
+    }
+
     /// Takes an empty unit for a slab of class `number`, in use `usage`. None of its blocks is
     /// allocated.
     pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: UnitUse) -> Option<u64> {
-        let hint = &self.shared().slab_hint;
+        let hint = &self.base().shared().slab_hint;
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
         hint.store(self.medium(), unit + 1, Relaxed);
         self.medium().point("slab.write-back-hint");
-        self.region.write_back(hint);
-        self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
-        let entry = self.unit(unit);
-        let round = self.round();
+        self.base().region.write_back(hint);
+        self.base().shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
+        let entry = self.units.unit(unit);
+        let round = self.base().round();
         if round != 0 {
             // The snapshot of its granules that the collection took no longer holds.
             entry.old.store(self.medium(), 0, Relaxed);
@@ -97,33 +114,33 @@ impl<M: MappedMedium> Inner<M> {
         }
         // Not persisted: in a slab that a crash leaves, all blocks count as allocated until the
         // sweep.
-        self.clear_bitmap(unit, class);
+        self.units.clear_bitmap(unit, class);
         // ORDER: Release: a thread that sees the slab sees the round in its link (see `orphans`),
         // and no bitmap bits of earlier content. A sweep would take those for garbage, and free
         // what is allocated there next.
         entry.state.store(
             self.medium().point("slab.make"),
-            UnitState::slab(self.open_seq, number, usage).0,
+            UnitState::slab(self.base().open_seq, number, usage).0,
             Release,
         );
         // PERSIST: that the unit is a slab of this class, before any of its blocks can be linked. A
         // crash before that leaves a unit in which the collector finds no live block. Costs two
         // write-backs and a fence for each slab. (The hint is for the first search after a crash,
         // which would otherwise scan all taken units.)
-        self.region.persist(entry);
+        self.base().region.persist(entry);
         Some(unit)
     }
 
     /// Calls `each` for the zones, from the unit `from` on and around, until it finds something.
     fn search(&self, from: u64, mut each: impl FnMut(&Zone, Range<u64>) -> Option<u64>) -> Option<u64> {
-        let later = self.zones().find_map(|zone| {
-            let units = self.units_in(&zone);
+        let later = self.units.zones().find_map(|zone| {
+            let units = self.units.units_in(&zone);
             let start = units.start.max(from);
             if start < units.end { each(&zone, start..units.end) } else { None }
         });
         later.or_else(|| {
-            self.zones().find_map(|zone| {
-                let units = self.units_in(&zone);
+            self.units.zones().find_map(|zone| {
+                let units = self.units.units_in(&zone);
                 if units.start < from { each(&zone, units) } else { None }
             })
         })
@@ -136,7 +153,7 @@ impl<M: MappedMedium> Inner<M> {
             let inside = (unit - zone.first) % 64;
             // ORDER: Relaxed: a stale hint only costs time; a thread that takes the unit acquires
             // by `taken`.
-            let bits = self.hint_word(hint, zone, unit).0.load(self.medium(), Relaxed) >> inside;
+            let bits = self.units.hint_word(hint, zone, unit).0.load(self.medium(), Relaxed) >> inside;
             if bits != 0 {
                 let found = unit + u64::from(bits.trailing_zeros());
                 return (found < units.end).then_some(found);
@@ -148,19 +165,19 @@ impl<M: MappedMedium> Inner<M> {
 
     fn take_unit_among(&self, zone: &Zone, mut units: Range<u64>) -> Option<u64> {
         while let Some(unit) = self.next_hinted(Hint::Empty, zone, units.clone()) {
-            let usable = self.memory.zones.usable(unit, self.size());
-            let taken = &self.unit(unit).taken;
+            let usable = self.units.zones.usable(unit, self.base().size());
+            let taken = &self.units.unit(unit).taken;
             // A taken unit keeps its open sequence. After an unclean open the search passes all
             // units that were in use, and revalidating a slab would touch the slab itself.
             // ORDER: Acquire: what the last user of the unit did. Release: a recount that finds it
             // taken finds this thread pinned (see `snapshot_if_quiet`). The load before decides
             // nothing.
             let is_mine = usable == !0
-                && !self.is_in_window(unit)
+                && !self.units.is_in_window(unit)
                 && taken.load(self.medium(), Relaxed) == 0
-                && self.revalidate(unit).usage() == UnitUse::Granules
+                && self.units.revalidate(unit).usage() == UnitUse::Granules
                 && taken.compare_exchange(self.medium(), 0, !0, AcqRel, Relaxed).is_ok();
-            self.update_hints(unit);
+            self.units.update_hints(unit);
             if is_mine {
                 return Some(unit);
             }
@@ -175,18 +192,23 @@ impl<M: MappedMedium> Inner<M> {
     /// for it.)
     #[must_use = "a slab that stays must be disowned"]
     pub(crate) fn release_unit(&self, unit: u64, number: usize) -> bool {
-        let entry = self.unit(unit);
+        let entry = self.units.unit(unit);
         // ORDER: SeqCst, with `inspect_unit`: this stores the state, then loads `sweeping`; the
         // collector stores `sweeping`, then loads the state. At least one side sees the other.
-        entry.state.store(self.medium().point("unit.release"), UnitState::granules(self.open_seq).0, SeqCst);
-        let stays = self.shared().sweeping.load(self.medium().point("unit.sweeping"), SeqCst) == unit + 1;
+        entry.state.store(
+            self.medium().point("unit.release"),
+            UnitState::granules(self.base().open_seq).0,
+            SeqCst,
+        );
+        let stays =
+            self.base().shared().sweeping.load(self.medium().point("unit.sweeping"), SeqCst) == unit + 1;
         // The collector may have taken a snapshot of granules here. A slab has no old granules, nor
         // has what takes the unit next.
         entry.old.store(self.medium(), 0, Relaxed);
         if stays {
             entry.state.store(
                 self.medium(),
-                UnitState::slab(self.open_seq, number, UnitUse::Owned).0,
+                UnitState::slab(self.base().open_seq, number, UnitUse::Owned).0,
                 SeqCst,
             );
             return false;
@@ -194,27 +216,28 @@ impl<M: MappedMedium> Inner<M> {
         entry.link.store(self.medium(), 0, Relaxed);
         // ORDER: SeqCst: see `update_hint`; a thread that takes the granules acquires this.
         entry.taken.swap(self.medium().point("unit.free"), 0, SeqCst);
-        self.shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
-        self.update_hints(unit);
+        self.base().shared().slab_units.fetch_sub(self.medium(), 1, Relaxed);
+        self.units.update_hints(unit);
         true
     }
 
     /// Takes a run of granules for `bytes` bytes and returns its offset.
     pub(crate) fn take_extent(&self, bytes: u64) -> Option<u64> {
-        let zones = &self.memory.zones;
-        let count = self.memory.classes.granules(bytes);
+        let zones = &self.units.zones;
+        let count = self.units.classes.granules(bytes);
         let align = if bytes.is_multiple_of(PAGE) { (PAGE >> zones.granule_log2()).max(1) } else { 1 };
-        let first =
-            if count > (self.memory.zones.units(self.size()) * GRANULES / LARGE_PART).max(2 * GRANULES) {
-                self.take_run_at_end(count, align)?
-            } else {
-                self.take_run_from_hint(count, align)?
-            };
+        let first = if count
+            > (self.units.zones.units(self.base().size()) * GRANULES / LARGE_PART).max(2 * GRANULES)
+        {
+            self.take_run_at_end(count, align)?
+        } else {
+            self.take_run_from_hint(count, align)?
+        };
         Some(zones.base + (first << zones.granule_log2()))
     }
 
     fn take_run_from_hint(&self, count: u64, align: u64) -> Option<u64> {
-        let hint = &self.shared().extent_hint;
+        let hint = &self.base().shared().extent_hint;
         let last = hint.load(self.medium(), Relaxed);
         let turn = (last >> 32) + 1;
         let from = if turn.is_multiple_of(TURNS) { 0 } else { last & u64::from(u32::MAX) };
@@ -224,9 +247,9 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     fn take_run_at_end(&self, count: u64, align: u64) -> Option<u64> {
-        let zones: Vec<Zone> = self.zones().collect();
+        let zones: Vec<Zone> = self.units.zones().collect();
         zones.iter().rev().find_map(|zone| {
-            let mut units = self.units_in(zone);
+            let mut units = self.units.units_in(zone);
             loop {
                 let first = self.find_last_run(units.clone(), count, align)?;
                 match self.take_pieces(first, count) {
@@ -244,7 +267,7 @@ impl<M: MappedMedium> Inner<M> {
         let mut top = units.end * GRANULES;
         for unit in units.rev() {
             let start = unit * GRANULES;
-            let usable = self.memory.zones.usable(unit, self.size());
+            let usable = self.units.zones.usable(unit, self.base().size());
             let taken = self.taken_or_kept(unit) | !usable;
             let bottom = start + GRANULES - u64::from(taken.leading_zeros());
             let first = top.saturating_sub(count) / align * align;
@@ -261,7 +284,11 @@ impl<M: MappedMedium> Inner<M> {
     /// The granules of a unit that are not available: all of them, if the unit is in the window
     /// that is being vacated.
     fn taken_or_kept(&self, unit: u64) -> u64 {
-        if self.is_in_window(unit) { !0 } else { self.unit(unit).taken.load(self.medium(), Relaxed) }
+        if self.units.is_in_window(unit) {
+            !0
+        } else {
+            self.units.unit(unit).taken.load(self.medium(), Relaxed)
+        }
     }
 
     fn take_run(&self, zone: &Zone, mut units: Range<u64>, count: u64, align: u64) -> Option<u64> {
@@ -285,10 +312,10 @@ impl<M: MappedMedium> Inner<M> {
                 run = Run::new(count, align);
                 unit = next;
             }
-            let usable = self.memory.zones.usable(unit, self.size());
+            let usable = self.units.zones.usable(unit, self.base().size());
             let taken = self.taken_or_kept(unit) | !usable;
             if taken == !0 {
-                self.update_hint(Hint::Room, zone, unit);
+                self.units.update_hint(Hint::Room, zone, unit);
             }
             if let Some(first) = run.feed(unit, taken) {
                 return Some(first);
@@ -313,10 +340,10 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     fn take_piece(&self, piece: Piece) -> bool {
-        if self.revalidate(piece.unit).usage() != UnitUse::Granules {
+        if self.units.revalidate(piece.unit).usage() != UnitUse::Granules {
             return false;
         }
-        let entry = self.unit(piece.unit);
+        let entry = self.units.unit(piece.unit);
         let mut taken = entry.taken.load(self.medium(), Relaxed);
         while taken & piece.bits == 0 {
             // ORDER: Acquire: what the last user of the granules did. Release: as in
@@ -329,15 +356,15 @@ impl<M: MappedMedium> Inner<M> {
                 Relaxed,
             ) {
                 Ok(_) => {
-                    if self.round() != 0 {
+                    if self.base().round() != 0 {
                         // The snapshot of them that the collection took no longer holds.
                         entry.old.fetch_and(self.medium(), !piece.bits, Relaxed);
                     }
                     entry.link.fetch_or(self.medium().point("granules.record"), piece.bits, Relaxed);
                     // PERSIST: durable by the fence that the block itself needs before it can be
                     // linked.
-                    self.region.write_back(entry);
-                    self.update_hints(piece.unit);
+                    self.base().region.write_back(entry);
+                    self.units.update_hints(piece.unit);
                     return true;
                 }
                 Err(now) => taken = now,
@@ -349,11 +376,11 @@ impl<M: MappedMedium> Inner<M> {
     /// Frees the granules of a piece. Returns those that were not taken.
     fn free_piece(&self, piece: Piece) -> u64 {
         // First, while the granules are still the caller's.
-        self.unit(piece.unit).link.fetch_and(self.medium(), !piece.bits, Relaxed);
+        self.units.unit(piece.unit).link.fetch_and(self.medium(), !piece.bits, Relaxed);
         // ORDER: SeqCst: see `update_hint`; a thread that takes the granules acquires what was done
         // to them before.
-        let before = self.unit(piece.unit).taken.fetch_and(self.medium(), !piece.bits, SeqCst);
-        self.update_hints(piece.unit);
+        let before = self.units.unit(piece.unit).taken.fetch_and(self.medium(), !piece.bits, SeqCst);
+        self.units.update_hints(piece.unit);
         piece.bits & !before
     }
 
@@ -361,14 +388,14 @@ impl<M: MappedMedium> Inner<M> {
     /// `None` if there can be none: it must begin at a granule, after the zone's header, and end in
     /// the zone.
     pub(crate) fn extent_at(&self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
-        let zones = &self.memory.zones;
-        let zone = zones.of_unit(self.unit_at(offset)?);
+        let zones = &self.units.zones;
+        let zone = zones.of_unit(self.units.unit_at(offset)?);
         let inside = offset - zones.base;
-        let (first, count) = (inside >> zones.granule_log2(), self.memory.classes.granules(bytes));
+        let (first, count) = (inside >> zones.granule_log2(), self.units.classes.granules(bytes));
         let end = offset.checked_add(count << zones.granule_log2())?;
         let sound = inside.is_multiple_of(1 << zones.granule_log2())
             && offset >= zone.start + zone.header_bytes()
-            && end <= self.size().min(zones.start_of(zone.end()));
+            && end <= self.base().size().min(zones.start_of(zone.end()));
         sound.then_some((first, count))
     }
 
@@ -377,14 +404,15 @@ impl<M: MappedMedium> Inner<M> {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
         // The part in a quarantined unit stays as it is.
         let may_be_freed = |usage| matches!(usage, UnitUse::Granules | UnitUse::Quarantined);
-        let mut sound = pieces(first, count).all(|piece| may_be_freed(self.revalidate(piece.unit).usage()));
+        let mut sound =
+            pieces(first, count).all(|piece| may_be_freed(self.units.revalidate(piece.unit).usage()));
         if !sound {
             return false;
         }
         for piece in pieces(first, count) {
-            if self.revalidate(piece.unit).usage() == UnitUse::Granules {
+            if self.units.revalidate(piece.unit).usage() == UnitUse::Granules {
                 // Before it is free: what takes it next is not old.
-                self.unit(piece.unit).old.fetch_and(self.medium(), !piece.bits, Relaxed);
+                self.units.unit(piece.unit).old.fetch_and(self.medium(), !piece.bits, Relaxed);
                 sound &= self.free_piece(piece) == 0;
             }
         }
@@ -395,9 +423,9 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn mark_extent(&self, offset: u64, bytes: u64) -> bool {
         let Some((first, count)) = self.extent_at(offset, bytes) else { return false };
         for piece in pieces(first, count) {
-            let (state, old) = (self.revalidate(piece.unit), &self.unit(piece.unit).old);
+            let (state, old) = (self.units.revalidate(piece.unit), &self.units.unit(piece.unit).old);
             if state.usage() == UnitUse::Unclean {
-                self.quarantine(piece.unit, state);
+                self.units.quarantine(piece.unit, state);
             } else if old.load(self.medium(), Relaxed) & piece.bits != 0 {
                 old.fetch_and(self.medium(), !piece.bits, Relaxed);
             }
@@ -407,7 +435,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Frees the old granules of a unit that are still unmarked. Returns how many.
     pub(crate) fn sweep_granules(&self, unit: u64) -> u64 {
-        let garbage = self.unit(unit).old.swap(self.medium(), 0, Relaxed);
+        let garbage = self.units.unit(unit).old.swap(self.medium(), 0, Relaxed);
         if garbage != 0 {
             self.free_piece(Piece { unit, bits: garbage });
         }

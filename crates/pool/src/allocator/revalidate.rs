@@ -18,10 +18,11 @@
 //! An open touches no unit for this, so it takes no longer in a large pool. A close visits all of
 //! them.
 
+use crate::allocator::bitmaps::Fill;
 use crate::allocator::classes::Class;
-use crate::allocator::slabs::Fill;
+use crate::allocator::units::Units;
 use crate::allocator::zones::{Unit, UnitState, UnitUse};
-use crate::pool::{Inner, Start};
+use crate::format::lifetime::Start;
 use crate::sync::backoff::{Backoff, rests_in};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
@@ -40,7 +41,7 @@ enum Verdict {
     Damaged,
 }
 
-impl<M: MappedMedium> Inner<M> {
+impl<M: MappedMedium> Units<M> {
     /// Revalidates `unit` if that has not happened since the open. After a crash all that it holds
     /// becomes old. Returns its state from then on.
     #[inline(always)]
@@ -53,7 +54,7 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn revalidated(&self, unit: u64, entry: &Unit) -> UnitState {
         // ORDER: Acquire: pairs with the store at the end of `revalidate_now`.
         let state = UnitState(entry.state.load(self.medium(), Acquire));
-        if state.open_seq() == self.open_seq && state.usage() != UnitUse::Revalidating {
+        if state.open_seq() == self.base.open_seq && state.usage() != UnitUse::Revalidating {
             state
         } else {
             self.revalidate_now(unit)
@@ -69,7 +70,7 @@ impl<M: MappedMedium> Inner<M> {
         let (mut backoff, mut sleeps) = (Backoff::new(), 0);
         while sleeps < SLEEPS_MAX {
             let state = UnitState(entry.state.load(medium, Acquire));
-            if state.open_seq() == self.open_seq {
+            if state.open_seq() == self.base.open_seq {
                 if state.usage() != UnitUse::Revalidating {
                     return state;
                 }
@@ -79,7 +80,7 @@ impl<M: MappedMedium> Inner<M> {
                     // finishes the job; until then every caller waits this long. Recovery must not
                     // run here: the caller may hold locks that it needs. (So the crash may not have
                     // been observed yet.)
-                    if self.is_collection_pending() || self.has_dead_participant() {
+                    if self.base.is_collection_pending() || self.base.has_dead_participant() {
                         return UnitState(entry.state.load(medium, Acquire));
                     }
                 }
@@ -87,8 +88,8 @@ impl<M: MappedMedium> Inner<M> {
             }
             let verdict = self.verdict(unit, state);
             let next = match verdict {
-                Verdict::Damaged => UnitState::quarantined(self.open_seq),
-                _ => state.at_open_seq(self.open_seq).with(UnitUse::Revalidating),
+                Verdict::Damaged => UnitState::quarantined(self.base.open_seq),
+                _ => state.at_open_seq(self.base.open_seq).with(UnitUse::Revalidating),
             };
             // ORDER: Relaxed: the replaced state was stored before this open, and is visible since
             // then.
@@ -99,7 +100,7 @@ impl<M: MappedMedium> Inner<M> {
                 return revalidated;
             }
         }
-        self.count_fault();
+        self.base.count_fault();
         UnitState(entry.state.load(medium, Acquire))
     }
 
@@ -107,10 +108,10 @@ impl<M: MappedMedium> Inner<M> {
     /// working on it.
     pub(crate) fn resume_revalidation(&self, unit: u64, state: UnitState) {
         let revalidated = match state.class() {
-            Some(number) if self.start == Start::Clean => self.guess_use(unit, number),
+            Some(number) if self.base.start == Start::Clean => self.guess_use(unit, number),
             Some(number) => self.judge(unit, state, Verdict::UncleanSlab(number)),
-            None if self.start == Start::Clean => {
-                self.judge(unit, UnitState::granules(self.open_seq), Verdict::AsClosed)
+            None if self.base.start == Start::Clean => {
+                self.judge(unit, UnitState::granules(self.base.open_seq), Verdict::AsClosed)
             }
             None => self.judge(unit, state, Verdict::UncleanGranules),
         };
@@ -122,16 +123,14 @@ impl<M: MappedMedium> Inner<M> {
     /// list, the collector finds out.
     fn guess_use(&self, unit: u64, number: usize) -> UnitState {
         self.unit(unit).old.store(self.medium(), 0, Relaxed);
-        let is_reserve =
-            self.shared().reserve.load(self.medium(), Relaxed) == self.memory.zones.start_of(unit);
-        let is_full =
-            self.memory.classes.get(number).is_none_or(|class| self.fill(unit, class) == Fill::Full);
+        let is_reserve = self.base.shared().reserve.load(self.medium(), Relaxed) == self.zones.start_of(unit);
+        let is_full = self.classes.get(number).is_none_or(|class| self.fill(unit, class) == Fill::Full);
         let usage = match (is_reserve, is_full) {
             (true, _) => UnitUse::Reserve,
             (false, true) => UnitUse::Full,
             (false, false) => UnitUse::Listed,
         };
-        UnitState::slab(self.open_seq, number, usage)
+        UnitState::slab(self.base.open_seq, number, usage)
     }
 
     /// The verdict on a unit that was found in `state`. Changes nothing.
@@ -139,7 +138,7 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         let taken = entry.taken.load(self.medium(), Relaxed);
         let head = self.header_granules_of(unit);
-        if self.start == Start::Clean {
+        if self.base.start == Start::Clean {
             let fresh =
                 state == UnitState(0) && taken == head && entry.link.load(self.medium(), Relaxed) == 0;
             let left = entry.old.load(self.medium(), Relaxed);
@@ -151,7 +150,7 @@ impl<M: MappedMedium> Inner<M> {
             _ if !state.is_sound() || state.usage() == UnitUse::Quarantined => Verdict::Damaged,
             None => Verdict::UncleanGranules,
             // Only a unit that was taken whole can be a slab.
-            Some(class) if taken == !0 && head == 0 && class < self.memory.classes.len() => {
+            Some(class) if taken == !0 && head == 0 && class < self.classes.len() => {
                 Verdict::UncleanSlab(class)
             }
             Some(_) => Verdict::Damaged,
@@ -160,7 +159,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// The granules of `unit` that its zone's header occupies, as bits.
     fn header_granules_of(&self, unit: u64) -> u64 {
-        self.memory.zones.header_granules(&self.memory.zones.of_unit(unit), unit)
+        self.zones.header_granules(&self.zones.of_unit(unit), unit)
     }
 
     /// Carries out the verdict on a unit that was in state `found`. Returns its state from then on.
@@ -169,16 +168,16 @@ impl<M: MappedMedium> Inner<M> {
         match verdict {
             Verdict::AsClosed => {
                 entry.old.store(medium, 0, Relaxed);
-                found.at_open_seq(self.open_seq)
+                found.at_open_seq(self.base.open_seq)
             }
             Verdict::UncleanSlab(number) => {
-                if let Some(class) = self.memory.classes.get(number) {
+                if let Some(class) = self.classes.get(number) {
                     self.assume_all_live(unit, class);
                     self.count_slab(class, 1);
                 }
                 entry.old.store(medium, 0, Relaxed);
                 entry.link.store(medium, 0, Relaxed);
-                UnitState::slab(self.open_seq, number, UnitUse::Unclean)
+                UnitState::slab(self.base.open_seq, number, UnitUse::Unclean)
             }
             Verdict::UncleanGranules => {
                 let link = entry.link.load(medium, Relaxed);
@@ -187,13 +186,13 @@ impl<M: MappedMedium> Inner<M> {
                 entry.old.store(medium, old, Relaxed);
                 // A granule set in only one of the two words is set in both from now on.
                 entry.link.store(medium, old, Relaxed);
-                let bytes = u64::from(old.count_ones()) << self.memory.zones.granule_log2();
-                self.shared().large_base.fetch_add(medium, bytes, Relaxed);
-                UnitState::granules(self.open_seq)
+                let bytes = u64::from(old.count_ones()) << self.zones.granule_log2();
+                self.base.shared().large_base.fetch_add(medium, bytes, Relaxed);
+                UnitState::granules(self.base.open_seq)
             }
             Verdict::Damaged => {
                 self.exclude_unit(unit);
-                UnitState::quarantined(self.open_seq)
+                UnitState::quarantined(self.base.open_seq)
             }
         }
     }
@@ -202,8 +201,8 @@ impl<M: MappedMedium> Inner<M> {
     /// it.
     fn count_slab(&self, class: &Class, by: i64) {
         let bytes = i64::from(class.blocks) * i64::from(class.size) * by;
-        self.shared().small_base.fetch_add(self.medium(), bytes as u64, Relaxed);
-        self.shared().slab_units.fetch_add(self.medium(), by as u64, Relaxed);
+        self.base.shared().small_base.fetch_add(self.medium(), bytes as u64, Relaxed);
+        self.base.shared().slab_units.fetch_add(self.medium(), by as u64, Relaxed);
     }
 
     /// Leaves nothing in `unit` that could be taken or swept.
@@ -217,13 +216,13 @@ impl<M: MappedMedium> Inner<M> {
     /// Quarantines `unit` before it is swept: its description contradicts what is reachable.
     #[cold]
     pub(crate) fn quarantine(&self, unit: u64, seen: UnitState) {
-        let damaged = UnitState::quarantined(self.open_seq);
+        let damaged = UnitState::quarantined(self.base.open_seq);
         let state = &self.unit(unit).state;
         // ORDER: AcqRel: as a revalidation.
         if state.compare_exchange(self.medium(), seen.0, damaged.0, AcqRel, Relaxed).is_err() {
             return;
         }
-        if let Some(class) = seen.class().and_then(|class| self.memory.classes.get(class)) {
+        if let Some(class) = seen.class().and_then(|class| self.classes.get(class)) {
             self.count_slab(class, -1);
         }
         self.exclude_unit(unit);
@@ -234,11 +233,11 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn predicted_state(&self, unit: u64) -> UnitState {
         let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
         match () {
-            () if state.open_seq() == self.open_seq => state,
+            () if state.open_seq() == self.base.open_seq => state,
             () if matches!(self.verdict(unit, state), Verdict::Damaged) => {
-                UnitState::quarantined(self.open_seq)
+                UnitState::quarantined(self.base.open_seq)
             }
-            () if self.start == Start::Clean => state.at_open_seq(self.open_seq),
+            () if self.base.start == Start::Clean => state.at_open_seq(self.base.open_seq),
             () => state,
         }
     }
@@ -249,7 +248,7 @@ impl<M: MappedMedium> Inner<M> {
             for unit in self.units_in(&zone) {
                 let entry = self.unit(unit);
                 let state = UnitState(entry.state.load(self.medium(), Relaxed));
-                if state.open_seq() == self.open_seq {
+                if state.open_seq() == self.base.open_seq {
                     entry.old.store(self.medium(), self.checksum_of(unit, state), Relaxed);
                 }
             }
@@ -262,7 +261,7 @@ impl<M: MappedMedium> Inner<M> {
         let entry = self.unit(unit);
         let load = |word: &terrace_medium::Word| word.load(self.medium(), Relaxed);
         let mut sum = sum_of([unit, load(&entry.taken), state.0, load(&entry.link)].into_iter(), 0);
-        if let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) {
+        if let Some(class) = state.class().and_then(|class| self.classes.get(class)) {
             for at in (0..u64::from(class.words)).step_by(LINE_WORDS) {
                 let words = at..u64::from(class.words).min(at + LINE_WORDS as u64);
                 sum =
@@ -270,6 +269,26 @@ impl<M: MappedMedium> Inner<M> {
             }
         }
         sum.max(1)
+    }
+
+    /// Quarantines `unit` if a reachable block lies in its old part, at `offset`, where its `state`
+    /// rules out a block of that size.
+    #[cold]
+    pub(crate) fn quarantine_if_contradicted(&self, unit: u64, state: UnitState, offset: u64) {
+        if !self.base.is_unclean() {
+            return;
+        }
+        let is_old = match state.usage() {
+            UnitUse::Unclean => true,
+            UnitUse::Granules => {
+                let granule = (offset - self.zones.start_of(unit)) >> self.zones.granule_log2();
+                self.unit(unit).old.load(self.medium(), Relaxed) >> granule & 1 == 1
+            }
+            _ => false,
+        };
+        if is_old {
+            self.quarantine(unit, state);
+        }
     }
 }
 

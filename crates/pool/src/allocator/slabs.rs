@@ -19,12 +19,13 @@
 //!   ones to the units: when memory is short, and in the background once enough slabs have lost
 //!   their last block.
 
+use crate::allocator::bitmaps::Fill;
 use crate::allocator::classes::Class;
+use crate::allocator::heap::Heap;
 use crate::allocator::zones::{Unit, UnitState, UnitUse};
-use crate::pool::{Inner, Pool};
-use crate::reclaim::slots::ThreadSlot;
+use crate::format::slot::ThreadSlot;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use terrace_medium::{LINE, MappedMedium, Word};
+use terrace_medium::{LINE, MappedMedium};
 
 /// The head of a list: `| 63:32 changes | 31:0 unit + 1, 0 for none |`. The count of changes
 /// prevents ABA: a head that returns differs from one that stayed.
@@ -33,46 +34,7 @@ const UNIT_BITS: u32 = 32;
 /// inspects at most eight slabs for each that it releases.
 const SCAN_COST_RATIO: u64 = 8;
 
-/// How many blocks of a slab are allocated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
-    /// None.
-    Empty,
-    /// Some, but not all.
-    Partial,
-    /// All.
-    Full,
-}
-
-impl<M: MappedMedium> Pool<M> {
-    /// Drops the limbo reserve, as if there had been no room for one: the next collection sets a
-    /// new one aside. For tests.
-    #[doc(hidden)]
-    pub fn drop_reserve(&self) {
-        let (inner, _guard) = (&*self.0, self.pin());
-        let unit = inner.unit_at(inner.shared().reserve.swap(self.medium(), 0, Relaxed));
-        if let Some(unit) = unit
-            && let Some(number) = inner.revalidate(unit).class()
-            && let Some(class) = inner.memory.classes.get(number)
-        {
-            inner.disown_or_release(unit, number, class);
-        }
-    }
-}
-
-impl<M: MappedMedium> Inner<M> {
-    /// A word of the slab's first bitmap: a set bit is an allocated block.
-    #[inline(always)]
-    pub(crate) fn allocated_word(&self, unit: u64, word: u64) -> &Word {
-        self.word_at(self.memory.zones.start_of(unit) + word * 8)
-    }
-
-    /// A word of the slab's second bitmap: a set bit is a block that the collector found live.
-    #[inline(always)]
-    pub(crate) fn mark_word(&self, unit: u64, class: &Class, word: u64) -> &Word {
-        self.allocated_word(unit, u64::from(class.words) + word)
-    }
-
+impl<M: MappedMedium> Heap<M> {
     /// Takes a block for `slot` and returns its offset. `None` if neither a slab nor a unit has
     /// room.
     #[inline(always)]
@@ -85,7 +47,7 @@ impl<M: MappedMedium> Inner<M> {
         let rest = free & (free - 1);
         cache.free.store(self.medium(), rest, Relaxed);
         let place = cache.place.load(self.medium(), Relaxed);
-        let mask = (1 << self.memory.classes.slab_log2) - 1;
+        let mask = (1 << self.units().classes.slab_log2) - 1;
         let at = |free: u64| {
             (place & !mask) + class.position((place & mask) * 64 + u64::from(free.trailing_zeros()))
         };
@@ -93,8 +55,8 @@ impl<M: MappedMedium> Inner<M> {
             // A block that was freed long ago is in no CPU cache, and a locked instruction waits
             // until earlier stores have their lines. So the next block's lines are prefetched now.
             let next = at(rest);
-            self.region.prefetch_to_write(next);
-            self.region.prefetch_to_write(next + LINE as u64);
+            self.base().region.prefetch_to_write(next);
+            self.base().region.prefetch_to_write(next + LINE as u64);
         }
         Some(at(free))
     }
@@ -103,7 +65,7 @@ impl<M: MappedMedium> Inner<M> {
     /// the cache now names.
     #[cold]
     fn refill(&self, slot: &ThreadSlot, number: usize, class: &Class) -> Option<u64> {
-        self.refill_from(slot, number, class, || self.take_unit(number, class, UnitUse::Owned))
+        self.refill_from(slot, number, class, || self.granules.take_unit(number, class, UnitUse::Owned))
     }
 
     /// As `take_block`, from existing slabs only.
@@ -126,10 +88,10 @@ impl<M: MappedMedium> Inner<M> {
         loop {
             let place = cache.place.load(self.medium(), Relaxed);
             if place != 0 {
-                let unit = self.memory.zones.unit_of(place);
-                let from = place - self.memory.zones.start_of(unit) + 1;
+                let unit = self.units().zones.unit_of(place);
+                let from = place - self.units().zones.start_of(unit) + 1;
                 if let Some((word, free)) = self.grab(unit, class, from) {
-                    cache.place.store(self.medium(), self.memory.zones.start_of(unit) + word, Relaxed);
+                    cache.place.store(self.medium(), self.units().zones.start_of(unit) + word, Relaxed);
                     cache.free.store(self.medium(), free, Relaxed);
                     return Some(free);
                 }
@@ -138,7 +100,7 @@ impl<M: MappedMedium> Inner<M> {
             }
             let unit = self.pop(number).or_else(&new_slab)?;
             // The last word, so that the search begins at the first.
-            let place = self.memory.zones.start_of(unit) + u64::from(class.words) - 1;
+            let place = self.units().zones.start_of(unit) + u64::from(class.words) - 1;
             cache.place.store(self.medium(), place, Relaxed);
         }
     }
@@ -148,13 +110,13 @@ impl<M: MappedMedium> Inner<M> {
     fn grab(&self, unit: u64, class: &Class, from: u64) -> Option<(u64, u64)> {
         let words = u64::from(class.words);
         (from..from + words).map(|word| if word < words { word } else { word - words }).find_map(|word| {
-            let taken = self.allocated_word(unit, word);
+            let taken = self.units().allocated_word(unit, word);
             let free = !taken.load(self.medium(), Relaxed) & class.valid(word);
             if free != 0 {
-                if self.round() != 0 {
+                if self.base().round() != 0 {
                     // ORDER: before the bits are set with Release: a sweep that sees the blocks
                     // allocated sees them marked.
-                    self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
+                    self.units().mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
                 }
                 // ORDER: Acquire: pairs with the Release of the thread that freed them: their last
                 // use is over. Release: publishes the marks; and a recount that finds these bits
@@ -165,35 +127,12 @@ impl<M: MappedMedium> Inner<M> {
         })
     }
 
-    /// Which blocks of a slab are allocated.
-    pub(crate) fn fill(&self, unit: u64, class: &Class) -> Fill {
-        let (mut any, mut all) = (false, true);
-        for word in 0..u64::from(class.words) {
-            // ORDER: SeqCst: see the module's doc.
-            let taken = self.allocated_word(unit, word).load(self.medium().point("slab.fill"), SeqCst)
-                & class.valid(word);
-            any |= taken != 0;
-            all &= taken == class.valid(word);
-        }
-        match (any, all) {
-            (false, _) => Fill::Empty,
-            (true, true) => Fill::Full,
-            (true, false) => Fill::Partial,
-        }
-    }
-
-    /// Blocks of a slab that are allocated, or in its owner's cache.
-    pub(crate) fn count_blocks(&self, unit: u64, class: &Class) -> u64 {
-        let word = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
-        (0..u64::from(class.words)).map(|at| u64::from(word(at).count_ones())).sum()
-    }
-
     /// Gives up the ownership of a slab: it becomes Full, in no list, or Listed.
     pub(crate) fn disown(&self, unit: u64, number: usize, class: &Class) {
-        let full = UnitState::slab(self.open_seq, number, UnitUse::Full);
+        let full = UnitState::slab(self.base().open_seq, number, UnitUse::Full);
         // ORDER: SeqCst: see the module's doc. It also releases what the owner did to the slab.
-        self.unit(unit).state.swap(self.medium(), full.0, SeqCst);
-        if self.fill(unit, class) != Fill::Full {
+        self.units().unit(unit).state.swap(self.medium(), full.0, SeqCst);
+        if self.units().fill(unit, class) != Fill::Full {
             self.list_if_unlisted(unit, full);
         }
     }
@@ -201,7 +140,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Lists a slab that has a free block, unless another thread has listed it or owns it.
     #[inline(always)]
     pub(crate) fn list_if_unlisted(&self, unit: u64, full: UnitState) {
-        let entry = self.unit(unit);
+        let entry = self.units().unit(unit);
         let listed = full.with(UnitUse::Listed);
         // ORDER: Acquire: since the state was seen Full, other threads may have listed, owned and
         // disowned the slab; the new link comes after theirs. (The last owner's stores reach the
@@ -216,9 +155,11 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     pub(crate) fn push(&self, unit: u64, entry: &Unit, listed: UnitState) {
-        let Some(list) = listed.class().and_then(|class| self.shared().lists.get(class)) else { return };
+        let Some(list) = listed.class().and_then(|class| self.base().shared().lists.get(class)) else {
+            return;
+        };
         let mut head = list.head.load(self.medium(), Relaxed);
-        let round = self.round();
+        let round = self.base().round();
         loop {
             // ORDER: Release: a walk that follows this link sees any change of the head before it
             // (see `orphans`).
@@ -232,38 +173,23 @@ impl<M: MappedMedium> Inner<M> {
         }
     }
 
-    /// The class of the slab that contains `offset`.
-    pub(crate) fn class_at(&self, offset: u64) -> Option<usize> {
-        let (unit, entry) = self.entry_at(offset)?;
-        self.revalidated(unit, entry).class()
-    }
-
-    /// Bytes of the block at `offset`, which was allocated for `bytes` bytes.
-    pub(crate) fn size_of_block(&self, offset: u64, bytes: u64) -> u64 {
-        let class = self.memory.classes.of(bytes).and_then(|asked| {
-            let found = self.class_at(offset).filter(|&found| self.serves(found, asked));
-            self.memory.classes.get(found.unwrap_or(asked))
-        });
-        class.map_or_else(|| self.memory.classes.footprint(bytes), |class| u64::from(class.size))
-    }
-
     /// Pops a slab from the list of `class`; the caller owns it.
     pub(crate) fn pop(&self, class: usize) -> Option<u64> {
-        let list = &self.shared().lists[class];
+        let list = &self.base().shared().lists[class];
         let mut head = list.head.load(self.medium(), Acquire);
         loop {
             let unit = (head & low(UNIT_BITS)).checked_sub(1)?;
-            if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
+            if self.units().unit_at(self.units().zones.start_of(unit)).is_none() {
                 return self.cut_list(class, head);
             }
-            match self.revalidate(unit).usage() {
+            match self.units().revalidate(unit).usage() {
                 UnitUse::Quarantined => return self.cut_list(class, head),
                 // The thread that was revalidating it died: the collector finishes the job.
                 UnitUse::Revalidating => return None,
                 _ => {}
             }
             // May be another slab's link by now. Then the head has changed and the exchange fails.
-            let next = self.unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
+            let next = self.units().unit(unit).link.load(self.medium(), Relaxed) & low(UNIT_BITS);
             // ORDER: Acquire: pairs with the Release of `push`.
             match list.head.compare_exchange(self.medium(), head, head_word(head, next), Acquire, Acquire) {
                 Ok(_) if self.take_ownership(unit, class) => return Some(unit),
@@ -275,18 +201,22 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Turns a popped slab into an owned one. Returns whether it was a listed slab of its class.
     pub(crate) fn take_ownership(&self, unit: u64, class: usize) -> bool {
-        let (round, link) = (self.round(), &self.unit(unit).link);
+        let (round, link) = (self.base().round(), &self.units().unit(unit).link);
         if round != 0 {
             // ORDER: Release: as in `push`: a thread that reads this link sees that the slab has
             // left the list.
             let next = link.load(self.medium(), Relaxed) & low(UNIT_BITS);
             link.store(self.medium().point("slab.own"), next | round, Release);
         }
-        let listed = UnitState::slab(self.open_seq, class, UnitUse::Listed);
+        let listed = UnitState::slab(self.base().open_seq, class, UnitUse::Listed);
         let owned = listed.with(UnitUse::Owned);
         // ORDER: Release: a thread that sees it owned sees that it has left its list (see
         // `orphans`). The last owner's stores came with the list's head, or the state.
-        self.unit(unit).state.compare_exchange(self.medium(), listed.0, owned.0, Release, Relaxed).is_ok()
+        self.units()
+            .unit(unit)
+            .state
+            .compare_exchange(self.medium(), listed.0, owned.0, Release, Relaxed)
+            .is_ok()
     }
 
     /// Empties a list that leads to something else than a listed slab of its class: it is damaged,
@@ -294,9 +224,9 @@ impl<M: MappedMedium> Inner<M> {
     /// memory collected.
     #[cold]
     fn cut_list(&self, class: usize, head: u64) -> Option<u64> {
-        let list = &self.shared().lists[class];
-        self.count_fault();
-        self.leak(1 << self.memory.classes.slab_log2);
+        let list = &self.base().shared().lists[class];
+        self.base().count_fault();
+        self.base().leak(1 << self.units().classes.slab_log2);
         let _ = list.head.compare_exchange(self.medium(), head, head_word(head, 0), Relaxed, Relaxed);
         None
     }
@@ -304,76 +234,26 @@ impl<M: MappedMedium> Inner<M> {
     /// Frees a block. Returns whether it was allocated.
     #[inline(always)]
     pub(crate) fn free_block(&self, offset: u64, number: usize, class: &Class) -> bool {
-        let Some((unit, entry)) = self.entry_at(offset) else { return false };
-        let Some(block) = class.block_at(offset - self.memory.zones.start_of(unit)) else { return false };
-        if self.revalidated(unit, entry).class() != Some(number) {
+        let Some((unit, entry)) = self.units().entry_at(offset) else { return false };
+        let Some(block) = class.block_at(offset - self.units().zones.start_of(unit)) else { return false };
+        if self.units().revalidated(unit, entry).class() != Some(number) {
             return false;
         }
-        let (word, bit) = (self.allocated_word(unit, block / 64), 1 << (block % 64));
+        let (word, bit) = (self.units().allocated_word(unit, block / 64), 1 << (block % 64));
         // Asked first: without this block, the slab may be released and become anything.
-        let is_last = word.load(self.medium(), Relaxed) == bit && self.is_last(unit, class, block / 64);
+        let is_last =
+            word.load(self.medium(), Relaxed) == bit && self.units().is_last(unit, class, block / 64);
         // ORDER: SeqCst: see the module's doc. It releases the block to the next owner of its bit.
         let before = word.fetch_and(self.medium(), !bit, SeqCst);
         let state = UnitState(entry.state.load(self.medium().point("slab.free-state"), SeqCst));
-        if state.usage() == UnitUse::Full && state.open_seq() == self.open_seq {
+        if state.usage() == UnitUse::Full && state.open_seq() == self.base().open_seq {
             self.list_if_unlisted(unit, state);
         }
         if is_last && state.usage() == UnitUse::Listed {
             // ORDER: Relaxed: a hint.
-            self.shared().lists[number].emptied.fetch_add(self.medium(), 1, Relaxed);
+            self.base().shared().lists[number].emptied.fetch_add(self.medium(), 1, Relaxed);
         }
         before & bit != 0
-    }
-
-    /// Whether no block outside this word of the bitmap is allocated, or in the owner's cache. The
-    /// caller has not freed its own block yet.
-    #[cold]
-    fn is_last(&self, unit: u64, class: &Class, of: u64) -> bool {
-        let taken = |word| self.allocated_word(unit, word).load(self.medium(), Relaxed) & class.valid(word);
-        (0..u64::from(class.words)).all(|word| word == of || taken(word) == 0)
-    }
-
-    /// Prefetches the memory that freeing the block at `offset` accesses. Accepts any offset.
-    #[inline(always)]
-    pub(crate) fn prefetch_block(&self, offset: u64, class: &Class) {
-        let Some((unit, entry)) = self.entry_at(offset) else { return };
-        let start = self.memory.zones.start_of(unit);
-        self.region.prefetch(self.region.offset_of(entry).raw());
-        self.region.prefetch(start + class.block_at(offset - start).unwrap_or(0) / 64 * 8);
-    }
-
-    /// Marks the block around `offset` as live, if it is in a slab that will be swept.
-    pub(crate) fn mark_block(&self, unit: u64, offset: u64) {
-        self.mark_block_in(unit, self.revalidate(unit), offset);
-    }
-
-    /// As `mark_block`, for a unit in `state`.
-    pub(crate) fn mark_block_in(&self, unit: u64, state: UnitState, offset: u64) {
-        let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) else { return };
-        if (state.usage() == UnitUse::Unclean || self.round() != 0)
-            && let Some(block) = class.block_around(offset - self.memory.zones.start_of(unit))
-        {
-            let (word, bit) = (self.mark_word(unit, class, block / 64), 1 << (block % 64));
-            if word.load(self.medium(), Relaxed) & bit == 0 {
-                word.fetch_or(self.medium(), bit, Relaxed);
-            }
-        }
-    }
-
-    /// Prefetches the word that contains the mark of the block around `offset`.
-    pub(crate) fn prefetch_mark(&self, unit: u64, class: &Class, offset: u64) {
-        let start = self.memory.zones.start_of(unit);
-        let block = class.block_around(offset - start).unwrap_or(0);
-        self.region.prefetch(start + (u64::from(class.words) + block / 64) * 8);
-    }
-
-    /// Makes all blocks of a slab of an earlier open allocated and unmarked: any of them may be
-    /// live.
-    pub(crate) fn assume_all_live(&self, unit: u64, class: &Class) {
-        for word in 0..u64::from(class.words) {
-            self.allocated_word(unit, word).store(self.medium(), class.valid(word), Relaxed);
-            self.mark_word(unit, class, word).store(self.medium(), 0, Relaxed);
-        }
     }
 
     /// Frees the unmarked blocks of an unclean slab, and makes the slab usable again. Returns how
@@ -381,9 +261,9 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn sweep_slab(&self, unit: u64, number: usize, class: &Class) -> u64 {
         let mut freed = 0;
         for word in 0..u64::from(class.words) {
-            let marked = self.mark_word(unit, class, word).load(self.medium(), Relaxed);
+            let marked = self.units().mark_word(unit, class, word).load(self.medium(), Relaxed);
             // ORDER: SeqCst: as in `free_block`; other blocks are freed meanwhile.
-            let before = self.allocated_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
+            let before = self.units().allocated_word(unit, word).fetch_and(self.medium(), marked, SeqCst);
             freed += u64::from((before & class.valid(word) & !marked).count_ones());
         }
         self.disown_or_release(unit, number, class);
@@ -393,7 +273,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Returns an owned slab to the units if no block of it is allocated. Returns whether it did.
     #[must_use = "a slab that stays must be disowned"]
     pub(crate) fn release_if_empty(&self, unit: u64, number: usize, class: &Class) -> bool {
-        self.fill(unit, class) == Fill::Empty && self.release_unit(unit, number)
+        self.units().fill(unit, class) == Fill::Empty && self.granules.release_unit(unit, number)
     }
 
     /// Gives up the ownership of a slab, and returns it to the units if no block of it is
@@ -410,17 +290,17 @@ impl<M: MappedMedium> Inner<M> {
     /// is pinned, or has the pool to itself. If it dies at any point, the slot can be used or
     /// drained again; a block or a slab may leak.
     pub(crate) fn drain_caches(&self, slot: &ThreadSlot) {
-        for (number, cache) in slot.caches.iter().enumerate().take(self.memory.classes.len()) {
+        for (number, cache) in slot.caches.iter().enumerate().take(self.units().classes.len()) {
             let [place, free] = [&cache.place, &cache.free].map(|word| word.load(self.medium(), Relaxed));
             if free != 0 {
                 cache.free.store(self.medium(), 0, Relaxed);
             }
-            let Some(class) = self.memory.classes.get(number).filter(|_| place != 0) else { continue };
-            let unit = self.memory.zones.unit_of(place);
-            let word = place - self.memory.zones.start_of(unit);
+            let Some(class) = self.units().classes.get(number).filter(|_| place != 0) else { continue };
+            let unit = self.units().zones.unit_of(place);
+            let word = place - self.units().zones.start_of(unit);
             // ORDER: Release: a recount that finds these bits clear finds the cache empty (see
             // `snapshot_if_quiet`).
-            self.allocated_word(unit, word).fetch_and(self.medium(), !free, Release);
+            self.units().allocated_word(unit, word).fetch_and(self.medium(), !free, Release);
             cache.place.store(self.medium(), 0, Relaxed);
             self.disown_or_release(unit, number, class);
         }
@@ -428,24 +308,24 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Returns empty slabs to the units. Returns how many.
     pub(crate) fn release_empty_slabs(&self) -> u64 {
-        (0..self.memory.classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
+        (0..self.units().classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
     }
 
     /// As [`Inner::release_empty_slabs`], for lists in which more than one slab in
     /// [`SCAN_COST_RATIO`] may be empty.
     pub(crate) fn release_likely_empty_slabs(&self) -> u64 {
         let is_worth_it = |&number: &usize| {
-            let list = &self.shared().lists[number];
+            let list = &self.base().shared().lists[number];
             let [emptied, kept] = [&list.emptied, &list.kept].map(|word| word.load(self.medium(), Relaxed));
             emptied > kept / SCAN_COST_RATIO
         };
-        let lists = (0..self.memory.classes.len()).filter(is_worth_it);
+        let lists = (0..self.units().classes.len()).filter(is_worth_it);
         lists.map(|number| self.release_empty_slabs_of(number)).sum()
     }
 
     fn release_empty_slabs_of(&self, number: usize) -> u64 {
-        let Some(class) = self.memory.classes.get(number) else { return 0 };
-        let (list, scans) = (&self.shared().lists[number], &self.shared().scans);
+        let Some(class) = self.units().classes.get(number) else { return 0 };
+        let (list, scans) = (&self.base().shared().lists[number], &self.base().shared().scans);
         // ORDER: Relaxed, both: a hint for threads that find no memory. Slabs that they have
         // emptied may be in no list meanwhile.
         scans.fetch_add(self.medium(), 1, Relaxed);
@@ -453,7 +333,7 @@ impl<M: MappedMedium> Inner<M> {
         list.emptied.store(self.medium(), 0, Relaxed);
         let (mut released, mut kept) = (0, Vec::new());
         // A bound, so that a list that other threads fill cannot hold this thread up.
-        let units = self.memory.zones.units(self.size());
+        let units = self.units().zones.units(self.base().size());
         while let Some(unit) = if (kept.len() as u64) < units { self.pop(number) } else { None } {
             if self.release_if_empty(unit, number, class) {
                 released += 1;
@@ -472,36 +352,36 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Whether the reserve of class `number` is still at `offset`.
     pub(crate) fn is_reserve(&self, offset: u64, number: usize) -> bool {
-        let unit = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset);
+        let unit = self.units().unit_at(offset).filter(|&unit| self.units().zones.start_of(unit) == offset);
         unit.is_some_and(|unit| {
-            self.revalidate(unit) == UnitState::slab(self.open_seq, number, UnitUse::Reserve)
+            self.units().revalidate(unit) == UnitState::slab(self.base().open_seq, number, UnitUse::Reserve)
         })
     }
 
     /// Takes one block of the reserve for a limbo chunk. Several threads may do so at once.
     pub(crate) fn take_from_reserve(&self, class: &Class) -> Option<u64> {
-        let offset = self.shared().reserve.load(self.medium().point("reserve.read"), Acquire);
+        let offset = self.base().shared().reserve.load(self.medium().point("reserve.read"), Acquire);
         if offset == 0 {
             return None;
         }
-        let unit = self.memory.zones.unit_of(offset);
+        let unit = self.units().zones.unit_of(offset);
         for word in 0..u64::from(class.words) {
-            let taken = self.allocated_word(unit, word);
+            let taken = self.units().allocated_word(unit, word);
             loop {
                 let free = !taken.load(self.medium().point("reserve.taken"), Relaxed) & class.valid(word);
                 let bit = free & free.wrapping_neg();
                 if bit == 0 {
                     break;
                 }
-                if self.round() != 0 {
+                if self.base().round() != 0 {
                     // ORDER: as in `grab`.
-                    self.mark_word(unit, class, word).fetch_or(self.medium(), bit, Relaxed);
+                    self.units().mark_word(unit, class, word).fetch_or(self.medium(), bit, Relaxed);
                 }
                 // ORDER: Acquire: pairs with the Release of the thread that freed it. Release: as
                 // in `grab`.
                 if taken.fetch_or(self.medium().point("reserve.take"), bit, AcqRel) & bit == 0 {
                     let block = word * 64 + u64::from(bit.trailing_zeros());
-                    return Some(self.memory.zones.start_of(unit) + class.position(block));
+                    return Some(self.units().zones.start_of(unit) + class.position(block));
                 }
             }
         }
@@ -511,13 +391,13 @@ impl<M: MappedMedium> Inner<M> {
     /// Sets a slab of blocks of class `number` aside, if there is no reserve yet and a unit is
     /// free.
     pub(crate) fn reserve_slab(&self, number: usize) {
-        let reserve = &self.shared().reserve;
+        let reserve = &self.base().shared().reserve;
         if reserve.load(self.medium(), Relaxed) != 0 {
             return;
         }
-        let Some(class) = self.memory.classes.get(number) else { return };
-        let Some(unit) = self.take_unit(number, class, UnitUse::Reserve) else { return };
-        let offset = self.memory.zones.start_of(unit);
+        let Some(class) = self.units().classes.get(number) else { return };
+        let Some(unit) = self.granules.take_unit(number, class, UnitUse::Reserve) else { return };
+        let offset = self.units().zones.start_of(unit);
         // ORDER: Release: a thread that takes a block of it sees the bitmap.
         if reserve.compare_exchange(self.medium(), 0, offset, Release, Relaxed).is_err() {
             self.disown_or_release(unit, number, class);
@@ -527,34 +407,33 @@ impl<M: MappedMedium> Inner<M> {
         // before this thread's next fence leaves a slab to collect, as does one before the
         // write-back. Nothing durable depends on the reserve, so it needs no fence of its own.
         self.medium().point("reserve.write-back");
-        self.region.write_back(reserve);
+        self.base().region.write_back(reserve);
     }
 
     /// Takes over the reserve of an earlier open at `offset`. Returns whether it is one.
     pub(crate) fn restore_reserve_slab(&self, offset: u64, number: usize) -> bool {
-        let Some(class) = self.memory.classes.get(number) else { return false };
-        let Some(unit) = self.unit_at(offset).filter(|&unit| self.memory.zones.start_of(unit) == offset)
+        let Some(class) = self.units().classes.get(number) else { return false };
+        let Some(unit) =
+            self.units().unit_at(offset).filter(|&unit| self.units().zones.start_of(unit) == offset)
         else {
             return false;
         };
-        let entry = self.unit(unit);
+        let entry = self.units().unit(unit);
         let state = UnitState(entry.state.load(self.medium(), Relaxed));
         let is_reserve =
             state.is_sound() && state.usage() == UnitUse::Reserve && state.class() == Some(number);
         if !is_reserve || entry.taken.load(self.medium(), Relaxed) != !0 {
             return false;
         }
-        self.clear_bitmap(unit, class);
+        self.units().clear_bitmap(unit, class);
         entry.old.store(self.medium(), 0, Relaxed);
-        entry.state.store(self.medium(), UnitState::slab(self.open_seq, number, UnitUse::Reserve).0, Release);
-        self.shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
+        entry.state.store(
+            self.medium(),
+            UnitState::slab(self.base().open_seq, number, UnitUse::Reserve).0,
+            Release,
+        );
+        self.base().shared().slab_units.fetch_add(self.medium(), 1, Relaxed);
         true
-    }
-
-    pub(crate) fn clear_bitmap(&self, unit: u64, class: &Class) {
-        for word in 0..u64::from(class.words) {
-            self.allocated_word(unit, word).store(self.medium(), 0, Relaxed);
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Shared words of the allocator, and the allocator's part of an open pool.
+//! Shared words of the allocator: every participant reads and writes them.
 //!
 //! ```text
 //!   line 0     | epoch | watches set | 0 ...                                     read by every pin
@@ -13,15 +13,10 @@
 //! Of these, `reserve` and `slab hint` are persisted while the pool is open, and survive an unclean
 //! open together with `extent hint`. The others start from zero then.
 
-use crate::allocator::classes::{CLASSES_MAX, Classes};
-use crate::allocator::zones::Zones;
-use crate::format::layout::{ALLOCATOR_BYTES, Layout};
-use crate::pool::{Inner, Start};
-use crate::reclaim::slots::FreeSlots;
+use crate::allocator::classes::CLASSES_MAX;
+use crate::format::layout::ALLOCATOR_BYTES;
 use crate::sync::lock::Lock;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use terrace_medium::{LINE, Line, MappedMedium, Offset, Persistent, Word};
+use terrace_medium::{Persistent, Word};
 
 /// The head of a class's list of slabs with free blocks; it has half a line to itself.
 #[repr(C)]
@@ -114,147 +109,3 @@ pub(crate) const MARKING: u64 = 2;
 pub(crate) const ROUND: u64 = !0 << 32;
 /// The first epoch: a pin of 0 means none.
 pub(crate) const FIRST_EPOCH: u64 = 4;
-
-/// The allocator's part of an open pool: what follows from the geometry, and the free slots of
-/// ended threads of this process.
-pub(crate) struct Memory {
-    pub(crate) classes: Classes,
-    pub(crate) zones: Zones,
-    pub(crate) free_slots: Arc<FreeSlots>,
-}
-
-impl Memory {
-    pub(crate) fn new(layout: &Layout) -> Self {
-        Self {
-            classes: Classes::new(layout.geometry.slab_log2),
-            zones: Zones::new(layout),
-            free_slots: Arc::default(),
-        }
-    }
-}
-
-impl<M: MappedMedium> Inner<M> {
-    #[inline(always)]
-    pub(crate) fn medium(&self) -> &M {
-        self.region.medium()
-    }
-
-    #[inline(always)]
-    pub(crate) fn word_at(&self, offset: u64) -> &Word {
-        self.region.at(Offset::new(offset))
-    }
-
-    /// Whether blocks left before this open have yet to be collected.
-    #[inline(always)]
-    pub(crate) fn is_unclean(&self) -> bool {
-        // ORDER: Acquire: pairs with the end of the sweep.
-        self.shared().phase.load(self.medium().point("phase.is-unclean"), Acquire) == UNCLEAN
-    }
-
-    /// Whether a collection is running or to come whose sweep must not take blocks retired now for
-    /// garbage.
-    #[inline(always)]
-    pub(crate) fn is_marking(&self) -> bool {
-        // ORDER: Acquire: pairs with the end of the sweep.
-        self.shared().phase.load(self.medium().point("phase.is-marking"), Acquire) != IDLE
-    }
-
-    /// The round of the running concurrent collection, or 0: a thread that owns or lists a slab
-    /// writes it into the upper half of the slab's `link`.
-    #[inline(always)]
-    pub(crate) fn round(&self) -> u64 {
-        // ORDER: the collection begins with a barrier in every running thread and waits for all
-        // pinned ones: see `concurrent`.
-        self.shared().phase.load(self.medium(), Relaxed) & ROUND
-    }
-
-    /// Counts something that a sound pool and sound callers never do.
-    #[cold]
-    pub(crate) fn count_fault(&self) {
-        self.shared().faults.fetch_add(self.medium(), 1, Relaxed);
-    }
-
-    /// Initializes the allocator, once, before other threads see the pool.
-    pub(crate) fn open_allocator(&self) {
-        let shared = self.shared();
-        let kept = [&shared.reserve, &shared.slab_hint, &shared.extent_hint];
-        let reserve = shared.reserve.load(self.medium(), Relaxed);
-        if self.start != Start::Clean {
-            // The kept words are not zeroed even for a moment: another crash here must not lose
-            // them.
-            self.zero(self.layout.allocator, ALLOCATOR_BYTES, &kept);
-            let phase = if self.start == Start::Unclean { UNCLEAN } else { IDLE };
-            shared.phase.store(self.medium(), phase, Relaxed);
-        }
-        self.zero(self.layout.thread_slots, self.layout.zones - self.layout.thread_slots, &[]);
-        shared.watches_set.store(self.medium(), 0, Relaxed);
-        shared.slots_used.store(self.medium(), 0, Relaxed);
-        shared.slots_taken.store(self.medium(), 0, Relaxed);
-        shared.fruitless.store(self.medium(), 0, Relaxed);
-        shared.scans.store(self.medium(), 0, Relaxed);
-        shared.epoch.store(self.medium(), FIRST_EPOCH, Release);
-        // A pool that is opened has its units' hints. PERSIST: those of a new one, by the fence of
-        // its superblock.
-        self.open_zones(if self.start == Start::Created { 0 } else { u64::MAX }, self.size());
-        if self.start != Start::Created {
-            self.restore_reserve(reserve);
-        }
-        self.ensure_reserve();
-    }
-
-    /// Announces new memory: threads that searched in vain search again.
-    pub(crate) fn announce_memory(&self) {
-        // ORDER: Relaxed, as all accesses of it: a hint. The memory itself becomes visible by the
-        // pool's size.
-        self.shared().fruitless.store(self.medium(), 0, Relaxed);
-    }
-
-    /// Prepares the memory from the first `before` bytes up to `size`. There is storage for it; the
-    /// superblock does not include it yet.
-    pub(crate) fn init_hints(&self, before: u64, size: u64) {
-        // PERSIST: the hints of the new units, before the superblock includes them; it fences
-        // before it changes anything. Later hints are not persisted, since the sweep after a crash
-        // corrects them. Without these, a full pool would not know until that sweep that it has
-        // grown.
-        self.open_zones(self.memory.zones.units(before).saturating_sub(1), size);
-    }
-
-    /// Prepares the allocator for the next open. No thread is pinned. Returns whether all memory is
-    /// accounted for: if not, the pool must not be marked clean, and the next open collects.
-    pub(crate) fn close_allocator(&self) -> bool {
-        self.drain_all_slots();
-        let complete = !self.needs_collection() && self.shared().lost.load(self.medium(), Relaxed) == 0;
-        if complete {
-            self.seal_units();
-        }
-        if M::VOLATILE_CACHE && complete {
-            // PERSIST: before the clean flag, which makes the next open rely on these.
-            self.region.write_back(self.shared());
-            self.write_back_zones();
-            self.region.fence();
-        }
-        complete
-    }
-
-    /// Zeroes lines, except for the words in `kept`. Does not write to lines that are zero.
-    fn zero(&self, from: u64, bytes: u64, kept: &[&Word]) {
-        for at in (from..from + bytes).step_by(64) {
-            if self.is_zero(at) {
-                continue;
-            }
-            for word in &self.region.at::<Line>(Offset::new(at)).0 {
-                let is_kept = kept.iter().any(|&kept| std::ptr::eq(kept, word));
-                if !is_kept && word.load(self.medium(), Relaxed) != 0 {
-                    word.store(self.medium(), 0, Relaxed);
-                }
-            }
-        }
-    }
-
-    /// Whether the line at `at` is zero. No other thread sees the pool.
-    fn is_zero(&self, at: u64) -> bool {
-        // SAFETY: nothing writes there meanwhile: this thread does not, and no other sees the pool.
-        let line = unsafe { self.region.bytes(at, LINE) };
-        line.is_some_and(|line| line.iter().fold(0, |all, &byte| all | byte) == 0)
-    }
-}

@@ -26,10 +26,7 @@
 
 use crate::allocator::classes::GRANULES;
 use crate::format::layout::Layout;
-use crate::pool::Inner;
-use std::ops::Range;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use terrace_medium::{MappedMedium, Offset, Persistent, Word};
+use terrace_medium::{Persistent, Word};
 
 /// The description of a unit.
 #[repr(C, align(32))]
@@ -40,7 +37,7 @@ pub(crate) struct Unit {
     pub(crate) link: Word,
 }
 
-const UNIT_BYTES: u64 = 32;
+pub(crate) const UNIT_BYTES: u64 = 32;
 const _: () = assert!(size_of::<Unit>() as u64 == UNIT_BYTES);
 
 // SAFETY: four words, no padding.
@@ -154,7 +151,7 @@ pub(crate) struct Zone {
 }
 
 impl Zone {
-    fn bitmap_bytes(&self) -> u64 {
+    pub(crate) fn bitmap_bytes(&self) -> u64 {
         self.units.div_ceil(64) * 8
     }
     pub(crate) fn header_bytes(&self) -> u64 {
@@ -252,151 +249,6 @@ impl Zones {
 #[inline(always)]
 pub(crate) fn low_bits(count: u64) -> u64 {
     if count >= 64 { !0 } else { (1 << count) - 1 }
-}
-
-impl<M: MappedMedium> Inner<M> {
-    /// The description of `unit`, which must lie in the pool.
-    #[inline(always)]
-    pub(crate) fn unit(&self, unit: u64) -> &Unit {
-        let zone = self.memory.zones.of_unit(unit);
-        self.region.at(Offset::new(zone.start + (unit - zone.first) * UNIT_BYTES))
-    }
-
-    /// The unit that contains `offset`, or `None` if no unit that can be allocated from lies there.
-    #[inline(always)]
-    pub(crate) fn unit_at(&self, offset: u64) -> Option<u64> {
-        self.entry_at(offset).map(|(unit, _)| unit)
-    }
-
-    /// As `unit_at`, with the unit's description.
-    #[inline(always)]
-    pub(crate) fn entry_at(&self, offset: u64) -> Option<(u64, &Unit)> {
-        let size = self.size();
-        if offset < self.memory.zones.base || offset >= size {
-            return None;
-        }
-        let unit = self.memory.zones.unit_of(offset);
-        let zone = self.memory.zones.of_unit(unit);
-        if zone.start + zone.header_bytes() > size {
-            return None;
-        }
-        Some((unit, self.region.get(Offset::new(zone.start + (unit - zone.first) * UNIT_BYTES))?))
-    }
-
-    /// The zones that can be allocated from.
-    pub(crate) fn zones(&self) -> impl Iterator<Item = Zone> + '_ {
-        self.zones_of(|| self.size())
-    }
-
-    /// The zones that can be allocated from in a pool of this size. (`size` is called each time,
-    /// since the pool may grow meanwhile.)
-    fn zones_of(&self, size: impl Fn() -> u64) -> impl Iterator<Item = Zone> {
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            let zone = self.memory.zones.of_unit(next);
-            next = zone.end();
-            (zone.start + zone.header_bytes() <= size()).then_some(zone)
-        })
-    }
-
-    /// The units of `zone` that begin within the pool.
-    pub(crate) fn units_in(&self, zone: &Zone) -> Range<u64> {
-        zone.first..zone.end().min(self.memory.zones.units(self.size()))
-    }
-
-    /// The word of a zone's bitmap that contains the bit of `unit`, and the bit.
-    pub(crate) fn hint_word(&self, hint: Hint, zone: &Zone, unit: u64) -> (&Word, u64) {
-        let bitmap = zone.start + zone.units * UNIT_BYTES;
-        let bitmap = if hint == Hint::Room { bitmap + zone.bitmap_bytes() } else { bitmap };
-        let index = unit - zone.first;
-        (self.word_at(bitmap + index / 64 * 8), 1 << (index % 64))
-    }
-
-    /// Sets or clears both hints of `unit` after its `taken` word has changed.
-    pub(crate) fn update_hints(&self, unit: u64) {
-        let zone = self.memory.zones.of_unit(unit);
-        for hint in [Hint::Empty, Hint::Room] {
-            self.update_hint(hint, &zone, unit);
-        }
-    }
-
-    /// Sets or clears a hint. A thread that clears it checks again: a bit is never left clear for a
-    /// unit to which the hint applies.
-    pub(crate) fn update_hint(&self, hint: Hint, zone: &Zone, unit: u64) {
-        let (word, bit) = self.hint_word(hint, zone, unit);
-        let usable = self.memory.zones.usable(unit, self.size());
-        let applies = || {
-            // ORDER: SeqCst here, where granules are freed, and where the bit is loaded and
-            // cleared: of a thread that clears the bit and one that frees a granule, at least one
-            // sees what the other did. Taking granules and setting the bit leave no bit clear, so
-            // these need no order for it.
-            let taken = self.unit(unit).taken.load(self.medium(), SeqCst);
-            // A unit that lies in the pool only in part keeps its hints. It may have room as soon
-            // as the pool has grown, and its hints were set durably before.
-            usable != !0 || if hint == Hint::Empty { taken == 0 } else { taken != !0 }
-        };
-        let set = word.load(self.medium(), SeqCst) & bit != 0;
-        match (applies(), set) {
-            (true, false) => {
-                word.fetch_or(self.medium(), bit, Relaxed);
-            }
-            (false, true) => {
-                word.fetch_and(self.medium(), !bit, SeqCst);
-                if applies() {
-                    word.fetch_or(self.medium(), bit, SeqCst);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Prepares the zones of a pool of `size` bytes: takes the granules of their headers, and sets
-    /// the hints of all units from `from` on, which the caller fences.
-    pub(crate) fn open_zones(&self, from: u64, size: u64) {
-        for zone in self.zones_of(|| size) {
-            let units = zone.first..zone.end().min(self.memory.zones.units(size));
-            for unit in units.start.. {
-                let head = self.memory.zones.header_granules(&zone, unit);
-                if head == 0 || unit >= units.end {
-                    break;
-                }
-                self.unit(unit).taken.fetch_or(self.medium(), head, Relaxed);
-            }
-            self.hint_at(&zone, units.start.max(from)..units.end);
-        }
-    }
-
-    /// Sets the hints of `units`: any of them may have room.
-    fn hint_at(&self, zone: &Zone, units: Range<u64>) {
-        let mut unit = units.start;
-        while unit < units.end {
-            let word = unit - (unit - zone.first) % 64;
-            let bits = low_bits(units.end - word) & !low_bits(unit - word);
-            for hint in [Hint::Empty, Hint::Room] {
-                let word = self.hint_word(hint, zone, word).0;
-                // ORDER: Relaxed: a thread that loads them has seen the pool's size, which is
-                // stored later (see `set_size`).
-                word.fetch_or(self.medium().point("zone.hint"), bits, Relaxed);
-                self.region.write_back(word);
-            }
-            unit = word + 64;
-        }
-    }
-
-    /// Starts to write back all that the next open relies on after a clean close: the headers of
-    /// all zones, and the bitmaps of slabs.
-    pub(crate) fn write_back_zones(&self) {
-        for zone in self.zones() {
-            self.region.write_back_bytes(zone.start, zone.header_bytes() as usize);
-            for unit in self.units_in(&zone) {
-                let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
-                if let Some(class) = state.class().and_then(|class| self.memory.classes.get(class)) {
-                    let start = self.memory.zones.start_of(unit);
-                    self.region.write_back_bytes(start, class.first as usize);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

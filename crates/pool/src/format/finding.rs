@@ -1,9 +1,5 @@
 //! Findings of a check, and the check of a pool's superblock and roots.
 
-use crate::format::superblock;
-use crate::pool::Pool;
-use terrace_medium::MappedMedium;
-
 /// What a repair, which copies all that is sound to a new pool, does about a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
@@ -58,35 +54,3 @@ impl std::fmt::Display for Finding {
         affected.iter().try_for_each(|affected| write!(f, "; touches {affected}"))
     }
 }
-
-impl<M: MappedMedium> Pool<M> {
-    /// Checks the superblock and the root directory. (A damaged copy of the superblock was repaired
-    /// if the pool was opened for writing.)
-    pub fn verify_superblock_and_roots(&self) -> Vec<Finding> {
-        let mut findings = self.verify_superblock();
-        findings.extend(self.verify_roots());
-        findings
-    }
-
-    fn verify_superblock(&self) -> Vec<Finding> {
-        // The guard is held, so no update is running.
-        let superblock = self.0.superblock();
-        let verify = |copy: usize| {
-            let finding = |found: String| {
-                let expected = format!("update {} of pool {:032x}", superblock.sequence, superblock.uuid);
-                let offset = copy as u64 * crate::format::layout::SUPERBLOCK_STEP;
-                Finding::new(offset, "a copy of the superblock", expected, found)
-            };
-            match superblock::load_copy(self.region(), copy) {
-                Ok(found) if found == *superblock => None,
-                Ok(found) => Some(finding(format!("update {} of pool {:032x}", found.sequence, found.uuid))),
-                Err(_) => Some(finding("no valid superblock".into())),
-            }
-        };
-        [0, 1].into_iter().filter_map(verify).collect()
-    }
-}
-
-#[cfg(test)]
-#[path = "tests/finding.rs"]
-mod tests;

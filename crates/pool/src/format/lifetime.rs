@@ -17,11 +17,22 @@
 use crate::error::{Durability, Problem};
 use crate::format::layout::{ALLOCATOR_BYTES, Layout};
 use crate::format::superblock::Superblock;
-use crate::pool::Start;
 use std::sync::atomic::Ordering::Relaxed;
 pub(crate) use terrace_medium::boot_id;
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Region};
 use xxhash_rust::xxh3::xxh3_64;
+
+/// The state in which an open found the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Newly created, in zeroed memory.
+    Created,
+    /// Closed in order: the allocator's words are valid.
+    Clean,
+    /// In use when its last process died, or closed while a collection was pending: the allocator's
+    /// words are not trusted.
+    Unclean,
+}
 
 /// The parameters of an open that decide whether and how it succeeds.
 pub(crate) struct Opening {

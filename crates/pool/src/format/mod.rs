@@ -6,5 +6,5 @@
 pub(crate) mod finding;
 pub(crate) mod layout;
 pub(crate) mod lifetime;
-pub(crate) mod roots;
+pub(crate) mod slot;
 pub(crate) mod superblock;

@@ -56,36 +56,29 @@
 //! the last MARKING is pinned, and the first grace period waits for it. A thread that dies
 //! meanwhile requests another collection, which finds what it left.
 
+use crate::allocator::bitmaps::Fill;
+use crate::allocator::marks::BlockPlace;
 use crate::allocator::words::{IDLE, MARKING};
 use crate::allocator::zones::{UnitState, UnitUse};
 use crate::gc::orphans::OrphanCandidates;
-use crate::gc::{BlockPlace, CollectReport, Marker, Marks, run};
-use crate::pool::{Inner, Pool};
+use crate::gc::{CollectReport, Collection, Marker, Marks, run};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use terrace_medium::MappedMedium;
 
-impl<M: MappedMedium> Pool<M> {
-    /// Requests a collection, as if a thread had died that used this pool. For tests.
-    #[doc(hidden)]
-    pub fn request_collection(&self) {
-        self.0.request_collection();
-    }
-}
-
 /// Marks while other threads allocate, free and release units.
-struct ConcurrentMarks<'p, M: MappedMedium>(&'p Inner<M>);
+struct ConcurrentMarks<'p, M: MappedMedium>(&'p Collection<'p, M>);
 
 impl<M: MappedMedium> Marks for ConcurrentMarks<'_, M> {
     fn block_place(&self, offset: u64, size: Option<u64>) -> BlockPlace {
-        let Some((unit, entry)) = self.0.entry_at(offset) else { return BlockPlace::Nowhere };
-        let state = self.0.revalidated(unit, entry);
-        let Some(number) = size.map_or(state.class(), |size| self.0.memory.classes.of(size)) else {
+        let Some((unit, entry)) = self.0.units().entry_at(offset) else { return BlockPlace::Nowhere };
+        let state = self.0.units().revalidated(unit, entry);
+        let Some(number) = size.map_or(state.class(), |size| self.0.units().classes.of(size)) else {
             return BlockPlace::Granules;
         };
-        match self.0.class_serving(state, number) {
+        match self.0.units().class_serving(state, number) {
             Some(class) => {
-                self.0.prefetch_mark(unit, class, offset);
+                self.0.units().prefetch_mark(unit, class, offset);
                 BlockPlace::Slab
             }
             None => {
@@ -98,51 +91,28 @@ impl<M: MappedMedium> Marks for ConcurrentMarks<'_, M> {
     fn mark_small(&self, offset: u64) {
         // Marking is delayed: since it was named, the block may have been freed, and its slab
         // released.
-        if let Some(unit) = self.0.unit_at(offset) {
+        if let Some(unit) = self.0.units().unit_at(offset) {
             self.0.mark_concurrently(unit, offset);
         }
     }
     fn mark_large(&self, offset: u64, bytes: u64) -> bool {
-        bytes != 0 && self.0.mark_extent(offset, bytes)
+        bytes != 0 && self.0.heap().granules.mark_extent(offset, bytes)
     }
 }
 
-impl<M: MappedMedium> Inner<M> {
-    /// Requests a collection, since a thread died that was pinned or was collecting: it may have
-    /// left unreachable blocks. Called before its pin is cleared, so that the request is not lost
-    /// if the caller dies, too. The caller flushes and drains the dead thread's slot while pinned.
-    pub(crate) fn request_collection(&self) {
-        // ORDER: Release: a thread that sees the request sees the bytes counted as lost before.
-        // (Clearing a pin and releasing a lock are Release themselves, and come later.)
-        self.shared().collection_requests.fetch_add(self.medium().point("collection.request"), 1, Release);
-    }
-
-    /// Whether a requested collection has not completed.
-    pub(crate) fn is_collection_pending(&self) -> bool {
-        let shared = self.shared();
-        // ORDER: Acquire: a thread that learns that all has been collected may use the memory, and
-        // knows the request. The other is Relaxed: a collector loads it anew.
-        shared.collected.load(self.medium().point("collection.is-pending"), Acquire)
-            != shared.collection_requests.load(self.medium(), Relaxed)
-    }
-
-    pub(crate) fn needs_collection(&self) -> bool {
-        self.is_marking() || self.is_collection_pending()
-    }
-
+impl<M: MappedMedium> Collection<'_, M> {
     /// Collects what dead threads have left. Everything left before this open has been collected.
     pub(crate) fn collect_concurrently(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
-        should_stop: &dyn Fn() -> bool,
         report: &mut CollectReport,
     ) {
-        let (medium, shared) = (self.medium(), self.shared());
+        let (medium, shared) = (self.medium(), self.base().shared());
         // ORDER: Acquire: before the lost bytes, which this subtracts. A request that is not seen
         // is left to the next collection.
         let requests = shared.collection_requests.load(medium.point("collection.requests"), Acquire);
         let lost = shared.lost.load(medium.point("lost.read"), Relaxed);
-        let swept = self.find_and_sweep(trace, should_stop, report);
+        let swept = self.find_and_sweep(trace, report);
         if swept.is_some() {
             shared.lost.fetch_sub(medium, lost, Relaxed);
         }
@@ -156,7 +126,7 @@ impl<M: MappedMedium> Inner<M> {
             shared.collected.store(medium.point("collection.complete"), requests, Release);
         }
         shared.fruitless.store(medium, 0, Relaxed);
-        self.recount_if_quiet();
+        self.limbo().recount_if_quiet();
     }
 
     /// All but the last step of `collect_concurrently`. Returns whether every list could be
@@ -164,29 +134,28 @@ impl<M: MappedMedium> Inner<M> {
     fn find_and_sweep(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
-        should_stop: &dyn Fn() -> bool,
         report: &mut CollectReport,
     ) -> Option<bool> {
-        self.finish_revalidations(should_stop)?;
+        self.finish_revalidations()?;
         self.clear_marks();
         self.start_marking();
-        self.wait_grace_period(should_stop)?;
+        self.wait_grace_period()?;
         self.snapshot_granules();
         let owned = self.mark_caches();
-        self.mark_limbo_and_overflow(should_stop)?;
+        self.mark_limbo_and_overflow()?;
         let (candidates, complete) = self.orphan_candidates(&owned);
-        self.wait_grace_period(should_stop)?;
+        self.wait_grace_period()?;
         self.exclude_freed_granules();
-        self.mark_limbo_and_overflow(should_stop)?;
+        self.mark_limbo_and_overflow()?;
         run(trace, &ConcurrentMarks(self), report).then_some(())?;
-        self.wait_grace_period(should_stop)?;
+        self.wait_grace_period()?;
         self.sweep_concurrently(&candidates, report);
         Some(complete)
     }
 
     /// Starts the marking phase: from now on all threads mark, or are pinned and do not know yet.
     pub(crate) fn start_marking(&self) {
-        let (medium, shared) = (self.medium(), self.shared());
+        let (medium, shared) = (self.medium(), self.base().shared());
         let last = shared.collections.load(medium, Relaxed) as u32;
         // 0 means no round.
         let number = u64::from(last.checked_add(1).unwrap_or(1));
@@ -194,60 +163,47 @@ impl<M: MappedMedium> Inner<M> {
         // ORDER: Release: a thread that waits for the end of UNCLEAN may find this value instead.
         // The barrier: a thread that does not see the phase is seen pinned.
         shared.phase.store(medium.point("phase.start-marking"), number << 32 | MARKING, Release);
-        self.barrier_to_pins();
-    }
-
-    /// Calls `each` with the state of `unit`. A slab stays one until `each` returns. Called by the
-    /// collector only.
-    pub(crate) fn inspect_unit<R>(&self, unit: u64, each: impl FnOnce(UnitState) -> R) -> R {
-        let sweeping = &self.shared().sweeping;
-        // ORDER: SeqCst: see `release_unit`.
-        sweeping.store(self.medium().point("inspect.announce"), unit + 1, SeqCst);
-        let state = UnitState(self.unit(unit).state.load(self.medium().point("inspect.state"), SeqCst));
-        let result = each(state);
-        // ORDER: Release: after the loads of `each`.
-        sweeping.store(self.medium(), 0, Release);
-        result
-    }
-
-    /// Every unit of the pool.
-    pub(crate) fn all_units(&self) -> impl Iterator<Item = u64> + '_ {
-        self.zones().flat_map(|zone| self.units_in(&zone))
+        self.base().barrier_to_pins();
     }
 
     /// Revalidates all units, and completes the revalidations that dead threads left unfinished.
     /// After this no unit is revalidated, so marks stay. `None` if `should_stop` returns true while
     /// it waits.
-    pub(crate) fn finish_revalidations(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
+    pub(crate) fn finish_revalidations(&self) -> Option<()> {
         // ORDER: Relaxed: only `Revalidating` is acted upon, which releases nothing. A live thread
         // that was revalidating has been unpinned before the second load.
-        let state = |unit: u64| UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
-        let is_revalidating =
-            |state: UnitState| state.open_seq() == self.open_seq && state.usage() == UnitUse::Revalidating;
+        let state = |unit: u64| UnitState(self.units().unit(unit).state.load(self.medium(), Relaxed));
+        let is_revalidating = |state: UnitState| {
+            state.open_seq() == self.base().open_seq && state.usage() == UnitUse::Revalidating
+        };
         let mut revalidating = Vec::new();
-        for unit in self.all_units() {
+        for unit in self.units().all_units() {
             // Does not wait for another thread that is revalidating, which may be dead.
-            if is_revalidating(state(unit)) || is_revalidating(self.revalidate(unit)) {
+            if is_revalidating(state(unit)) || is_revalidating(self.units().revalidate(unit)) {
                 revalidating.push(unit);
             }
         }
         if revalidating.is_empty() {
             return Some(());
         }
-        self.wait_grace_period(should_stop)?;
+        self.wait_grace_period()?;
         revalidating.retain(|&unit| is_revalidating(state(unit)));
-        revalidating.iter().for_each(|&unit| self.resume_revalidation(unit, state(unit)));
+        revalidating.iter().for_each(|&unit| self.units().resume_revalidation(unit, state(unit)));
         Some(())
     }
 
     pub(crate) fn clear_marks(&self) {
-        for unit in self.all_units() {
-            self.inspect_unit(unit, |state| {
-                let Some(class) = state.class().and_then(|number| self.memory.classes.get(number)) else {
+        for unit in self.units().all_units() {
+            self.units().inspect_unit(unit, |state| {
+                let Some(class) = state.class().and_then(|number| self.units().classes.get(number)) else {
                     return;
                 };
                 for word in 0..u64::from(class.words) {
-                    self.mark_word(unit, class, word).store(self.medium().point("marks.clear"), 0, Relaxed);
+                    self.units().mark_word(unit, class, word).store(
+                        self.medium().point("marks.clear"),
+                        0,
+                        Relaxed,
+                    );
                 }
             });
         }
@@ -255,25 +211,26 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Marks the block around `offset` in `unit`: it is not garbage.
     fn mark_concurrently(&self, unit: u64, offset: u64) {
-        self.inspect_unit(unit, |state| match state.class() {
-            Some(_) => self.mark_block_in(unit, state, offset),
+        self.units().inspect_unit(unit, |state| match state.class() {
+            Some(_) => self.units().mark_block_in(unit, state, offset),
             None => {
-                let granule = (offset - self.memory.zones.start_of(unit)) >> self.memory.zones.granule_log2();
-                self.unit(unit).old.fetch_and(self.medium(), !(1 << granule), Relaxed);
+                let granule =
+                    (offset - self.units().zones.start_of(unit)) >> self.units().zones.granule_log2();
+                self.units().unit(unit).old.fetch_and(self.medium(), !(1 << granule), Relaxed);
             }
         });
     }
 
     /// Records in `old` which granules are taken.
     pub(crate) fn snapshot_granules(&self) {
-        for zone in self.zones() {
-            for unit in self.units_in(&zone) {
-                let entry = self.unit(unit);
+        for zone in self.units().zones() {
+            for unit in self.units().units_in(&zone) {
+                let entry = self.units().unit(unit);
                 // ORDER: Relaxed, both: changes since the grace period began may be seen in any
                 // mixture, and are corrected after the next one.
                 let state = UnitState(entry.state.load(self.medium(), Relaxed));
                 let taken = entry.taken.load(self.medium(), Relaxed);
-                let head = self.memory.zones.header_granules(&zone, unit);
+                let head = self.units().zones.header_granules(&zone, unit);
                 let old = if state.usage() == UnitUse::Granules { taken & !head } else { 0 };
                 entry.old.store(self.medium(), old, Relaxed);
             }
@@ -283,8 +240,8 @@ impl<M: MappedMedium> Inner<M> {
     /// Removes from `old` what was freed, or became a slab, during the snapshot. The threads that
     /// did so have been unpinned.
     pub(crate) fn exclude_freed_granules(&self) {
-        for unit in self.all_units() {
-            let entry = self.unit(unit);
+        for unit in self.units().all_units() {
+            let entry = self.units().unit(unit);
             let old = entry.old.load(self.medium().point("granules.exclude-freed"), Relaxed);
             // ORDER: Relaxed: the grace period makes their stores visible. A thread that frees,
             // takes or makes a slab since then updates `old` itself, or leaves none to sweep.
@@ -300,7 +257,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Marks the blocks in slot caches. Returns the slabs that the caches take them from.
     pub(crate) fn mark_caches(&self) -> BTreeSet<u64> {
         let mut owned = BTreeSet::new();
-        for cache in self.used_slots().flat_map(|slot| &slot.caches[..self.memory.classes.len()]) {
+        for cache in self.base().used_slots().flat_map(|slot| &slot.caches[..self.units().classes.len()]) {
             let (place, free) = loop {
                 let place = cache.place.load(self.medium(), Acquire);
                 let free = cache.free.load(self.medium(), Acquire);
@@ -308,34 +265,34 @@ impl<M: MappedMedium> Inner<M> {
                     break (place, free);
                 }
             };
-            let Some(unit) = self.unit_at(place) else { continue };
+            let Some(unit) = self.units().unit_at(place) else { continue };
             owned.insert(unit);
-            let word = place - self.memory.zones.start_of(unit);
-            self.inspect_unit(unit, |state| {
-                let class = state.class().and_then(|number| self.memory.classes.get(number));
+            let word = place - self.units().zones.start_of(unit);
+            self.units().inspect_unit(unit, |state| {
+                let class = state.class().and_then(|number| self.units().classes.get(number));
                 if let Some(class) = class.filter(|class| word < u64::from(class.words)) {
-                    self.mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
+                    self.units().mark_word(unit, class, word).fetch_or(self.medium(), free, Relaxed);
                 }
             });
         }
         owned
     }
 
-    pub(crate) fn mark_limbo_and_overflow(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
-        let mark = |offset, bytes| match self.memory.classes.of(bytes) {
+    pub(crate) fn mark_limbo_and_overflow(&self) -> Option<()> {
+        let mark = |offset, bytes| match self.units().classes.of(bytes) {
             Some(_) => ConcurrentMarks(self).mark_small(offset),
             None => _ = ConcurrentMarks(self).mark_large(offset, bytes),
         };
-        self.mark_limbo(&mark, should_stop)
+        self.mark_limbo(&mark)
     }
 
     pub(crate) fn sweep_concurrently(&self, candidates: &OrphanCandidates, report: &mut CollectReport) {
-        let shared = self.shared();
-        for unit in self.all_units() {
+        let shared = self.base().shared();
+        for unit in self.units().all_units() {
             report.units += 1;
             crate::sync::waiting::yield_to_waiters();
             let adopted = candidates.get(&unit).is_some_and(|&state| self.adopt(unit, state));
-            let (small, large) = self.inspect_unit(unit, |state| self.sweep_unit(unit, state));
+            let (small, large) = self.units().inspect_unit(unit, |state| self.sweep_unit(unit, state));
             shared.small_base.fetch_sub(self.medium().point("sweep.count-concurrent"), small, Relaxed);
             shared.large_base.fetch_sub(self.medium(), large, Relaxed);
             report.freed += small + large;
@@ -345,7 +302,7 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Frees the garbage in a unit in `state`. Returns the bytes of small blocks and of granules.
     pub(crate) fn sweep_unit(&self, unit: u64, state: UnitState) -> (u64, u64) {
-        match (state.usage(), state.class().and_then(|number| self.memory.classes.get(number))) {
+        match (state.usage(), state.class().and_then(|number| self.units().classes.get(number))) {
             (
                 UnitUse::Owned | UnitUse::Full | UnitUse::Listed | UnitUse::Reserve | UnitUse::Vacating,
                 Some(class),
@@ -354,17 +311,19 @@ impl<M: MappedMedium> Inner<M> {
                 let blocks: u64 = words.map(|word| self.sweep_word(unit, class, word)).sum();
                 (blocks * u64::from(class.size), 0)
             }
-            (UnitUse::Granules, _) => (0, self.sweep_granules(unit) << self.memory.zones.granule_log2()),
+            (UnitUse::Granules, _) => {
+                (0, self.heap().granules.sweep_granules(unit) << self.units().zones.granule_log2())
+            }
             _ => (0, 0),
         }
     }
 
     fn sweep_word(&self, unit: u64, class: &crate::allocator::classes::Class, word: u64) -> u64 {
-        let taken = self.allocated_word(unit, word);
+        let taken = self.units().allocated_word(unit, word);
         // ORDER: Acquire, and before the marks: see `grab`. The marks need no order of their own.
         let is_taken = taken.load(self.medium().point("sweep.taken"), Acquire) & class.valid(word);
-        let garbage =
-            is_taken & !self.mark_word(unit, class, word).load(self.medium().point("sweep.mark"), Relaxed);
+        let garbage = is_taken
+            & !self.units().mark_word(unit, class, word).load(self.medium().point("sweep.mark"), Relaxed);
         if garbage == 0 {
             return 0;
         }
@@ -376,18 +335,16 @@ impl<M: MappedMedium> Inner<M> {
     /// Repairs a unit after its sweep, since the responsible thread may have died: a slab with a
     /// free block is owned or listed, and the hints are right.
     fn finish_unit(&self, unit: u64, adopted: bool) {
-        let state = UnitState(self.unit(unit).state.load(self.medium().point("sweep.state"), SeqCst));
-        let class = state.class().and_then(|number| Some((number, self.memory.classes.get(number)?)));
+        let state = UnitState(self.units().unit(unit).state.load(self.medium().point("sweep.state"), SeqCst));
+        let class = state.class().and_then(|number| Some((number, self.units().classes.get(number)?)));
         if let Some((number, class)) = class {
             if adopted {
-                self.disown_or_release(unit, number, class);
-            } else if state.usage() == UnitUse::Full
-                && self.fill(unit, class) != crate::allocator::slabs::Fill::Full
-            {
-                self.list_if_unlisted(unit, state);
+                self.heap().disown_or_release(unit, number, class);
+            } else if state.usage() == UnitUse::Full && self.units().fill(unit, class) != Fill::Full {
+                self.heap().list_if_unlisted(unit, state);
             }
         }
-        self.update_hints(unit);
+        self.units().update_hints(unit);
     }
 }
 

@@ -20,16 +20,19 @@
 
 pub(crate) mod concurrent;
 pub(crate) mod orphans;
+pub(crate) mod recount;
 
-use crate::allocator::classes::Class;
+use crate::allocator::heap::Heap;
+use crate::allocator::marks::BlockPlace;
+use crate::allocator::units::Units;
 use crate::allocator::words::IDLE;
-use crate::allocator::zones::{UnitState, UnitUse};
-use crate::pool::{Inner, Pool};
-use crate::reclaim::epoch::GRACE_EPOCHS;
-use crate::sync::backoff::{Backoff, rests_in};
+use crate::allocator::zones::UnitUse;
+use crate::base::Base;
+use crate::pool::Pool;
+use crate::reclaim::limbo::Limbo;
+use crate::sharing::peers::Peers;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::Duration;
 use terrace_medium::MappedMedium;
 
 /// What a collection did.
@@ -45,8 +48,6 @@ pub struct CollectReport {
     pub units: u64,
 }
 
-/// Rests of a wait for the collector between two checks for a stopped participant.
-const CHECK_STOPPED_EVERY: u32 = rests_in(Duration::from_millis(128));
 /// Small blocks whose mark words are being prefetched.
 const QUEUE: usize = 16;
 
@@ -105,13 +106,6 @@ impl Marker<'_> {
     }
 }
 
-/// Where a marked block lies.
-pub(crate) enum BlockPlace {
-    Slab,
-    Granules,
-    Nowhere,
-}
-
 pub(crate) trait Marks {
     /// Where `offset` lies. Prefetches the memory that its mark needs.
     fn block_place(&self, offset: u64, size: Option<u64>) -> BlockPlace;
@@ -119,31 +113,15 @@ pub(crate) trait Marks {
     fn mark_large(&self, offset: u64, bytes: u64) -> bool;
 }
 
-impl<M: MappedMedium> Marks for Inner<M> {
+impl<M: MappedMedium> Marks for Heap<M> {
     fn block_place(&self, offset: u64, size: Option<u64>) -> BlockPlace {
-        let Some((unit, entry)) = self.entry_at(offset) else { return BlockPlace::Nowhere };
-        let state = self.revalidated(unit, entry);
-        let Some(number) = size.map_or(state.class(), |size| self.memory.classes.of(size)) else {
-            return BlockPlace::Granules;
-        };
-        match self.class_serving(state, number) {
-            Some(class) => {
-                self.prefetch_mark(unit, class, offset);
-                BlockPlace::Slab
-            }
-            None => {
-                self.quarantine_if_contradicted(unit, state, offset);
-                BlockPlace::Nowhere
-            }
-        }
+        self.place_of(offset, size)
     }
     fn mark_small(&self, offset: u64) {
-        if let Some((unit, _)) = self.entry_at(offset) {
-            self.mark_block(unit, offset);
-        }
+        self.mark_small_block(offset);
     }
     fn mark_large(&self, offset: u64, bytes: u64) -> bool {
-        bytes != 0 && self.mark_extent(offset, bytes)
+        self.mark_large_block(offset, bytes)
     }
 }
 
@@ -170,13 +148,19 @@ impl<M: MappedMedium> Pool<M> {
         let report = CollectReport::default();
         trace(&mut Marker { marks: &list, queue: [0; QUEUE], report, given_up: false });
         let blocks = list.0.into_inner();
-        blocks.into_iter().map(|(at, bytes)| (at, self.0.size_of_block(at, bytes))).collect()
+        blocks.into_iter().map(|(at, bytes)| (at, self.0.units().size_of_block(at, bytes))).collect()
+    }
+
+    /// Requests a collection, as if a thread had died that used this pool. For tests.
+    #[doc(hidden)]
+    pub fn request_collection(&self) {
+        self.0.base().request_collection();
     }
 
     /// Whether there may be unreachable memory: after an unclean open, and after a process died
     /// that shared the pool, until [`Pool::collect`] has completed.
     pub fn needs_collection(&self) -> bool {
-        self.0.needs_collection()
+        self.0.base().needs_collection()
     }
 
     /// Yields the processor to threads of this process that wait for a lock, without waiting for
@@ -210,20 +194,20 @@ impl<M: MappedMedium> Pool<M> {
         should_stop: &dyn Fn() -> bool,
         trace: &mut dyn FnMut(&mut Marker<'_>),
     ) -> CollectReport {
-        let inner = &*self.0;
         assert_eq!(self.pin().depth(), 1, "a thread that collects has no guard");
-        let _allowed = inner.allow_stores();
+        let peers = &self.0.peers;
+        let _allowed = peers.allow_stores();
         let mut report = CollectReport::default();
-        let Some(_collector) = inner.shared().collector.acquire_until(inner, should_stop) else {
-            return report;
-        };
-        let done = !inner.is_unclean() || inner.collect_unclean(trace, should_stop, &mut report).is_some();
-        if done && inner.is_collection_pending() {
-            inner.collect_concurrently(trace, should_stop, &mut report);
+        let collector = &peers.base().shared().collector;
+        let Some(_collector) = peers.acquire_until(collector, should_stop) else { return report };
+        let collection = Collection { peers, should_stop };
+        let done = !peers.base().is_unclean() || collection.collect_unclean(trace, &mut report).is_some();
+        if done && peers.base().is_collection_pending() {
+            collection.collect_concurrently(trace, &mut report);
         }
         // Pinned, so that a death of this thread in the middle is noticed.
         let _guard = self.pin();
-        inner.ensure_reserve();
+        peers.limbo.ensure_reserve();
         report
     }
 }
@@ -241,120 +225,103 @@ pub(crate) fn run(
     complete
 }
 
-impl<M: MappedMedium> Inner<M> {
+/// A running collection, by the thread that holds the collector's lock. Owns when to give up;
+/// stands on [`Peers`], since it waits for other threads and recovers those that died.
+pub(crate) struct Collection<'p, M: MappedMedium> {
+    pub(crate) peers: &'p Peers<M>,
+    /// Whether the collection should give up; asked while it waits for another thread.
+    pub(crate) should_stop: &'p dyn Fn() -> bool,
+}
+
+impl<'p, M: MappedMedium> Collection<'p, M> {
+    pub(crate) fn base(&self) -> &'p Base<M> {
+        self.peers.base()
+    }
+
+    pub(crate) fn units(&self) -> &'p Units<M> {
+        self.peers.units()
+    }
+
+    pub(crate) fn heap(&self) -> &'p Heap<M> {
+        self.peers.heap()
+    }
+
+    pub(crate) fn limbo(&self) -> &'p Limbo<M> {
+        &self.peers.limbo
+    }
+
+    pub(crate) fn medium(&self) -> &'p M {
+        self.peers.medium()
+    }
+
+    /// Waits for a grace period; `None` if the collection gave up.
+    #[must_use = "if it stopped, threads may still be pinned"]
+    pub(crate) fn wait_grace_period(&self) -> Option<()> {
+        self.peers.wait_grace_period(self.should_stop)
+    }
+
+    /// Marks everything in limbo by `mark`; `None` if the collection gave up while another thread
+    /// held a queue.
+    #[must_use = "if it stopped, not all is marked"]
+    pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64)) -> Option<()> {
+        self.limbo().mark_limbo(mark, &|lock| {
+            if (self.should_stop)() {
+                return true;
+            }
+            self.peers.recover_holder(lock);
+            false
+        })
+    }
+
     /// Collects what was left before this open; `None` if it gave up.
     fn collect_unclean(
         &self,
         trace: &mut dyn FnMut(&mut Marker<'_>),
-        should_stop: &dyn Fn() -> bool,
         report: &mut CollectReport,
     ) -> Option<()> {
         // After this no unit is revalidated, so marks stay. A unit that is being revalidated takes
         // no marks.
-        self.finish_revalidations(should_stop)?;
+        self.finish_revalidations()?;
         // A thread that retired a block of a unit in revalidation could not mark it; it is in limbo
         // then.
-        self.wait_grace_period(should_stop)?;
-        self.mark_limbo(&|offset, bytes| self.mark(offset, bytes), should_stop)?;
-        run(trace, self, report).then_some(())?;
-        self.wait_grace_period(should_stop)?;
+        self.wait_grace_period()?;
+        self.mark_limbo(&|offset, bytes| self.heap().mark(offset, bytes))?;
+        run(trace, self.heap(), report).then_some(())?;
+        self.wait_grace_period()?;
         self.sweep_unclean(report);
         // ORDER: Release: pairs with `is_marking`: a thread that sees the end of the sweep sees all
         // of it.
-        self.shared().phase.store(self.medium().point("phase.end-unclean"), IDLE, Release);
-        self.shared().fruitless.store(self.medium(), 0, Relaxed);
-        Some(())
-    }
-
-    /// The class of a slab in `state`, if its blocks may serve a request of class `asked`.
-    pub(crate) fn class_serving(&self, state: UnitState, asked: usize) -> Option<&Class> {
-        self.memory.classes.get(state.class().filter(|&found| self.serves(found, asked))?)
-    }
-
-    /// See [`Marker::mark`].
-    pub(crate) fn mark(&self, offset: u64, bytes: u64) {
-        match self.block_place(offset, Some(bytes)) {
-            BlockPlace::Slab => self.mark_small(offset),
-            BlockPlace::Granules => _ = self.mark_large(offset, bytes),
-            BlockPlace::Nowhere => {}
-        }
-    }
-
-    /// Quarantines `unit` if a reachable block lies in its old part, at `offset`, where its `state`
-    /// rules out a block of that size.
-    #[cold]
-    fn quarantine_if_contradicted(&self, unit: u64, state: UnitState, offset: u64) {
-        if !self.is_unclean() {
-            return;
-        }
-        let is_old = match state.usage() {
-            UnitUse::Unclean => true,
-            UnitUse::Granules => {
-                let granule = (offset - self.memory.zones.start_of(unit)) >> self.memory.zones.granule_log2();
-                self.unit(unit).old.load(self.medium(), Relaxed) >> granule & 1 == 1
-            }
-            _ => false,
-        };
-        if is_old {
-            self.quarantine(unit, state);
-        }
-    }
-
-    /// Waits while another thread collects. Returns whether one did and has ended; not if the
-    /// collector may be waiting for a stopped participant.
-    pub(crate) fn wait_for_collector(&self) -> bool {
-        let (mut turn, mut backoff) = (0u32, Backoff::new());
-        while self.is_unclean() && self.shared().collector.is_held_in(self) {
-            turn = turn.wrapping_add(1);
-            if backoff.rest() && turn.is_multiple_of(CHECK_STOPPED_EVERY) && self.has_stopped_participant() {
-                return false;
-            }
-        }
-        turn > 0
-    }
-
-    /// Waits until all threads that are pinned now have been unpinned; `None` if `should_stop`
-    /// returns true before that.
-    #[must_use = "if it stopped, they may still be pinned"]
-    pub(crate) fn wait_grace_period(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
-        let until = self.epoch() + GRACE_EPOCHS;
-        let (mut epoch, mut backoff) = (self.epoch(), Backoff::new());
-        while epoch < until {
-            let now = self.try_advance();
-            if now == epoch && backoff.rest() {
-                if should_stop() {
-                    return None;
-                }
-                self.recover_all_dead();
-            }
-            epoch = now;
-        }
+        self.base().shared().phase.store(self.medium().point("phase.end-unclean"), IDLE, Release);
+        self.base().shared().fruitless.store(self.medium(), 0, Relaxed);
         Some(())
     }
 
     fn sweep_unclean(&self, report: &mut CollectReport) {
-        for zone in self.zones() {
-            for unit in self.units_in(&zone) {
+        for zone in self.units().zones() {
+            for unit in self.units().units_in(&zone) {
                 self.sweep_unclean_unit(unit, report);
             }
         }
     }
 
     fn sweep_unclean_unit(&self, unit: u64, report: &mut CollectReport) {
-        let shared = self.shared();
-        let state = self.revalidate(unit);
+        let shared = self.base().shared();
+        let state = self.units().revalidate(unit);
         report.units += 1;
         let class = state.class().filter(|_| state.usage() == UnitUse::Unclean);
-        let (bytes, base) = match class.and_then(|class| Some((class, self.memory.classes.get(class)?))) {
+        let (bytes, base) = match class.and_then(|class| Some((class, self.units().classes.get(class)?))) {
             Some((number, class)) => {
-                (self.sweep_slab(unit, number, class) * u64::from(class.size), &shared.small_base)
+                (self.heap().sweep_slab(unit, number, class) * u64::from(class.size), &shared.small_base)
             }
-            None => (self.sweep_granules(unit) << self.memory.zones.granule_log2(), &shared.large_base),
+            None => (
+                self.heap().granules.sweep_granules(unit) << self.units().zones.granule_log2(),
+                &shared.large_base,
+            ),
         };
         base.fetch_sub(self.medium().point("sweep.count-unclean"), bytes, Relaxed);
         report.freed += bytes;
         // A crash may have come between a change of the unit and that of its hints.
-        self.update_hints(unit);
+        self.units().update_hints(unit);
     }
 }
 

@@ -23,7 +23,7 @@
 
 use crate::allocator::words::ROUND;
 use crate::allocator::zones::{UnitState, UnitUse};
-use crate::pool::Inner;
+use crate::gc::Collection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use terrace_medium::MappedMedium;
@@ -67,18 +67,14 @@ enum Known {
 /// Slabs that may be orphans, each with its state when it was found.
 pub(crate) type OrphanCandidates = BTreeMap<u64, UnitState>;
 
-impl<M: MappedMedium> Inner<M> {
-    fn is_in_round(&self, unit: u64) -> bool {
-        self.unit(unit).link.load(self.medium(), Relaxed) & ROUND == self.round()
-    }
-
+impl<M: MappedMedium> Collection<'_, M> {
     /// The slabs that may be orphans, where those in `owned` are in caches; and whether all lists
     /// could be walked.
     pub(crate) fn orphan_candidates(&self, owned: &BTreeSet<u64>) -> (OrphanCandidates, bool) {
-        let words = self.memory.zones.units(self.size()).div_ceil(64) as usize;
+        let words = self.units().zones.units(self.base().size()).div_ceil(64) as usize;
         let (mut listed, mut complete) = (Units(vec![0; words]), true);
         let mut known = Vec::new();
-        for number in 0..self.memory.classes.len() {
+        for number in 0..self.units().classes.len() {
             known.push(match self.walk(number, &mut listed) {
                 Walk::Whole => Known::Whole,
                 Walk::Damaged => Known::Nothing,
@@ -91,21 +87,21 @@ impl<M: MappedMedium> Inner<M> {
         // ORDER: Relaxed, this and the states: the values at the beginning of the grace period are
         // visible. A later change writes the round, and `adopt` loads again after a grace period
         // and sees it.
-        let reserve = self.shared().reserve.load(self.medium().point("reserve.orphan"), Relaxed);
+        let reserve = self.base().shared().reserve.load(self.medium().point("reserve.orphan"), Relaxed);
         let candidate = |unit: u64| {
-            let state = UnitState(self.unit(unit).state.load(self.medium(), Relaxed));
+            let state = UnitState(self.units().unit(unit).state.load(self.medium(), Relaxed));
             let is_apart = match (state.usage(), state.class()) {
                 (UnitUse::Owned, Some(_)) => !owned.contains(&unit),
                 (UnitUse::Listed, Some(class)) => {
                     known.get(class) == Some(&Known::Whole) && !listed.contains(unit)
                 }
-                (UnitUse::Reserve, Some(_)) => self.memory.zones.start_of(unit) != reserve,
+                (UnitUse::Reserve, Some(_)) => self.units().zones.start_of(unit) != reserve,
                 _ => false,
             };
-            (is_apart && state.open_seq() == self.open_seq && !self.is_in_round(unit))
+            (is_apart && state.open_seq() == self.base().open_seq && !self.units().is_in_round(unit))
                 .then_some((unit, state))
         };
-        (self.all_units().filter_map(candidate).collect(), complete)
+        (self.units().all_units().filter_map(candidate).collect(), complete)
     }
 
     /// Walks the list of class `number` until all slabs in it without the round were seen.
@@ -120,25 +116,25 @@ impl<M: MappedMedium> Inner<M> {
     }
 
     fn walk_once(&self, number: usize, seen: &mut Units) -> Walk {
-        let list = &self.shared().lists[number];
+        let list = &self.base().shared().lists[number];
         // ORDER: Acquire: pairs with the Release of `push`.
         let head = list.head.load(self.medium().point("walk.head"), Acquire);
         // ORDER: Relaxed: a thread that stored a link with the round, after this walk had begun,
         // had seen a later head. This load comes after the Acquire that found that link, or that
         // found the state of a slab that has left the list.
         let undisturbed = || list.head.load(self.medium().point("walk.head-again"), Relaxed) == head;
-        let listed = UnitState::slab(self.open_seq, number, UnitUse::Listed);
+        let listed = UnitState::slab(self.base().open_seq, number, UnitUse::Listed);
         let mut next = head & !ROUND;
-        for _ in 0..=self.memory.zones.units(self.size()) {
+        for _ in 0..=self.units().zones.units(self.base().size()) {
             let Some(unit) = next.checked_sub(1) else { return Walk::Whole };
-            if self.unit_at(self.memory.zones.start_of(unit)).is_none() {
+            if self.units().unit_at(self.units().zones.start_of(unit)).is_none() {
                 return if undisturbed() { Walk::Damaged } else { Walk::Disturbed };
             }
             // ORDER: Acquire: pairs with the Release of the link in `push` and `take_ownership`.
-            let (state, link) = self.inspect_unit(unit, |state| {
-                (state, self.unit(unit).link.load(self.medium().point("walk.link"), Acquire))
+            let (state, link) = self.units().inspect_unit(unit, |state| {
+                (state, self.units().unit(unit).link.load(self.medium().point("walk.link"), Acquire))
             });
-            let is_stable = state == listed && link & ROUND != self.round();
+            let is_stable = state == listed && link & ROUND != self.base().round();
             if !is_stable && !undisturbed() {
                 return Walk::Disturbed;
             }
@@ -156,18 +152,19 @@ impl<M: MappedMedium> Inner<M> {
     pub(crate) fn adopt(&self, unit: u64, state: UnitState) -> bool {
         // A slab with another state now belonged to a thread that has taken its second step. A
         // further thread may be at the first step of the next change, before it writes the round.
-        let says_the_same = self.unit(unit).state.load(self.medium(), Acquire) == state.0;
-        let Some(number) = state.class().filter(|_| says_the_same && !self.is_in_round(unit)) else {
+        let says_the_same = self.units().unit(unit).state.load(self.medium(), Acquire) == state.0;
+        let Some(number) = state.class().filter(|_| says_the_same && !self.units().is_in_round(unit)) else {
             return false;
         };
         match state.usage() {
             UnitUse::Owned => true,
-            UnitUse::Listed => self.take_ownership(unit, number),
+            UnitUse::Listed => self.heap().take_ownership(unit, number),
             UnitUse::Reserve
-                if self.shared().reserve.load(self.medium(), Acquire) != self.memory.zones.start_of(unit) =>
+                if self.base().shared().reserve.load(self.medium(), Acquire)
+                    != self.units().zones.start_of(unit) =>
             {
                 let owned = state.with(UnitUse::Owned);
-                self.unit(unit).state.store(self.medium(), owned.0, SeqCst);
+                self.units().unit(unit).state.store(self.medium(), owned.0, SeqCst);
                 true
             }
             _ => false,

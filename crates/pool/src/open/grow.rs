@@ -7,8 +7,9 @@
 
 use crate::error::GrowError;
 use crate::format::layout::{MAX_POOL, PAGE};
-use crate::format::superblock::{self, Superblock};
-use crate::pool::{Inner, Pool};
+use crate::format::superblock::Superblock;
+use crate::pool::Pool;
+use crate::pool::inner::Inner;
 use crate::sharing::participants;
 use rustix::fs::{FallocateFlags, fallocate};
 use terrace_medium::MappedMedium;
@@ -31,20 +32,22 @@ impl<M: MappedMedium> Pool<M> {
             _ if asked > reserved => return Err(GrowError::Reserved { asked, reserved }),
             _ => {}
         }
-        self.0.claim_size(asked);
-        let grown = self.grow_to(asked, &superblock);
+        self.0.base().claim_size(asked);
+        let grown = self.0.grow_to(asked, &superblock);
         match grown {
             Ok(grown) => *superblock = grown,
             Err(error) => {
-                self.0.claim_size(size);
+                self.0.base().claim_size(size);
                 return Err(error);
             }
         }
-        self.0.set_size(asked);
-        self.0.announce_memory();
+        self.0.base().set_size(asked);
+        self.0.base().announce_memory();
         Ok(asked)
     }
+}
 
+impl<M: MappedMedium> Inner<M> {
     /// Grows the file and the stored superblock to `asked` bytes, without announcing it to other
     /// threads. Returns the new superblock.
     fn grow_to(&self, asked: u64, superblock: &Superblock) -> Result<Superblock, GrowError> {
@@ -55,38 +58,39 @@ impl<M: MappedMedium> Pool<M> {
         grown.sequence = grown.sequence.wrapping_add(1);
         // PERSIST: before the superblock includes the size, by the superblock's first fence: after
         // a kill the next process finds a pool that has grown completely.
-        self.0.init_hints(superblock.size, asked);
+        self.units().init_hints(superblock.size, asked);
         // PERSIST: the superblock, after the file has the pages and before they are used. A crash
         // before that leaves a file longer than its pool, and hints beyond the end; the next growth
         // uses them.
-        grown.store(self.region(), 0).map_err(GrowError::Map)?;
+        grown.store(&self.base().region, 0).map_err(GrowError::Map)?;
         Ok(grown)
     }
 
     /// Checks that all other participants have addresses for `asked` bytes. A process that joins
     /// later sees the announced size.
     fn check_other_participants(&self, asked: u64) -> Result<(), GrowError> {
-        let inner = &*self.0;
+        let inner = self;
         let least = || {
-            let slots = 0..inner.layout.geometry.participants;
-            let reserved = |index| participants::reserved_bytes_of(&inner.region, &inner.layout, index);
+            let slots = 0..inner.base().layout.geometry.participants;
+            let reserved =
+                |index| participants::reserved_bytes_of(&inner.base().region, &inner.base().layout, index);
             let all = slots.filter_map(|index| Some((reserved(index)?, index)));
             all.min().filter(|(reserved, _)| *reserved < asked)
         };
-        if !inner.is_shared() || least().is_none() {
+        if !inner.base().is_shared() || least().is_none() {
             return Ok(());
         }
         // Dead participants do not count.
-        inner.recover_all_dead();
+        inner.peers.recover_all_dead();
         let Some((reserved, narrow)) = least() else { return Ok(()) };
-        let holder = inner.other_live_participants().into_iter().find(|(index, _)| *index == narrow);
+        let holder = inner.base().other_live_participants().into_iter().find(|(index, _)| *index == narrow);
         Err(GrowError::ReservedByOther { asked, reserved, holder: holder.map(|(_, holder)| holder) })
     }
 
     /// Allocates storage for the first `asked` bytes of the file; on failure, releases what was
     /// allocated.
     fn give_storage(&self, asked: u64) -> Result<(), GrowError> {
-        let mapping = self.medium().mapping();
+        let mapping = self.base().medium().mapping();
         let file = mapping.as_file();
         let before = file.and_then(|file| Some(file.metadata().ok()?.len()));
         mapping.grow(asked as usize).map_err(|error| {
@@ -96,28 +100,10 @@ impl<M: MappedMedium> Pool<M> {
                 // named.)
                 let _ = file.set_len(before);
                 let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                let _ = fallocate(file, hole, self.size(), asked - self.size());
+                let _ = fallocate(file, hole, self.base().size(), asked - self.base().size());
             }
             GrowError::Map(error)
         })
-    }
-}
-
-impl<M: MappedMedium> Inner<M> {
-    /// Repairs the superblock after a process died while updating it: copies the newer intact copy
-    /// over the other and makes the memory it announces available. (Its hints were stored earlier.)
-    /// The caller has the superblock's lock; if it dies, too, the next holder does the same.
-    pub(crate) fn repair_superblock(&self) {
-        // At least one copy is intact at any time. If neither can be read, the pool is damaged in
-        // another way, and a check reports it.
-        let Ok(found) = superblock::load(&self.region) else { return };
-        let size = found.superblock.size;
-        // PERSIST: the copy that may be torn, first. The other is durable before that, and then
-        // written again with its own content. (If the file cannot be synced, the next store of the
-        // superblock returns the error.)
-        let _ = found.superblock.store(&self.region, 1 - found.copy);
-        self.set_size(size);
-        self.announce_memory();
     }
 }
 

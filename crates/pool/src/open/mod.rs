@@ -11,15 +11,17 @@ pub(crate) mod sigbus;
 
 use crate::error::{Durability, OpenError, Problem};
 use crate::format::layout::{Geometry, Layout, MAX_POOL, PAGE};
-use crate::format::lifetime::{Opening, allocator_sum, boot_id, next_open};
+use crate::format::lifetime::{Opening, Start, allocator_sum, boot_id, next_open};
 use crate::format::superblock::{self, LABEL_BYTES, Superblock};
 use crate::open::file::Purpose;
 use crate::open::options::{Location, PoolOptions};
-use crate::pool::{self, OpenedAs, Pins, Pool, Start};
+use crate::pool::Pool;
+use crate::pool::inner::{Inner, OpenedAs};
+use crate::reclaim::barrier::Pins;
 use crate::sharing::clock;
 use crate::sharing::liveness::Liveness;
-use crate::sharing::participants;
-use crate::sharing::participants::ProcessInfo;
+use crate::sharing::participants::{self, ProcessInfo};
+use crate::sharing::terms::{check_addresses, terms};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -355,7 +357,7 @@ impl PoolOptions {
         if superblock.durability != asked {
             return Err(Problem::OtherDurability { pool: superblock.durability, asked });
         }
-        let terms = pool::terms(&region, &layout).map_err(|found| Problem::OtherSharing { found })?;
+        let terms = terms(&region, &layout).map_err(|found| Problem::OtherSharing { found })?;
         if terms.light_pins && self.pins != Pins::AsIfLight && !crate::reclaim::barrier::register() {
             return Err(Problem::NoBarrier);
         }
@@ -363,7 +365,7 @@ impl PoolOptions {
         let is_left = participants::holder_of(&region, &layout, index).is_some();
         let owner =
             participants::attach(&region, &layout, superblock.generation, &self.process_info(), index);
-        if let Err((wanted, reserved)) = pool::check_addresses(&region, &layout) {
+        if let Err((wanted, reserved)) = check_addresses(&region, &layout) {
             // It has grown since its size was read. The slot is left like that of a dead
             // participant: a predecessor may have left more in it than this process has.
             liveness.release(index);
@@ -380,11 +382,11 @@ impl PoolOptions {
             pins: self.pins,
             liveness: Some(liveness),
         };
-        let pool = Pool::join(region, layout, owner, opened, terms);
+        let inner = Inner::join(region, layout, owner, opened, terms);
         if is_left {
-            pool.0.recover_participant(index);
+            inner.peers.recover_participant(index);
         }
-        Ok(pool)
+        Ok(Pool(Arc::new(inner)))
     }
 
     /// Takes a participant slot and starts the allocator. A pool that is opened is marked as in use
@@ -409,12 +411,12 @@ impl PoolOptions {
             opened.superblock.generation,
             &self.process_info(),
         );
-        let pool = Pool::start(region, layout, owner, opened)?;
-        if pool.found() == Start::Created {
+        let inner = Inner::start(region, layout, owner, opened)?;
+        if inner.base().start == Start::Created {
             // PERSIST: after everything else. A crash before leaves no pool.
-            pool.store_superblock().map_err(Problem::Map)?;
+            inner.store_superblock().map_err(Problem::Map)?;
         }
-        Ok(pool)
+        Ok(Pool(Arc::new(inner)))
     }
 
     /// This process's entry for the participant table.

@@ -1,7 +1,7 @@
 //! Options for creating or opening a pool.
 
 use crate::format::layout::{Geometry, MAX_POOL};
-use crate::pool::Pins;
+use crate::reclaim::barrier::Pins;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 

@@ -10,31 +10,14 @@
 //! The handler makes only calls that are allowed in one (signal-safety(7)): `write`, `fstat`,
 //! `readlink`, `sigaction`, `raise`, and loads and stores of atomics.
 
-use crate::sharing::fork::{self, HANDLES};
+use crate::sharing::fork::{self, NAME};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Once;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU8};
 use terrace_medium::files::mapped_at;
-
-/// Longest name that is shown, in bytes. Of a longer one, the end is shown.
-const NAME: usize = 240;
-
-/// The pools' names in messages, by their index in `fork`'s registry; a zero ends a name.
-static NAMES: [[AtomicU8; NAME]; HANDLES] = [const { [const { AtomicU8::new(0) }; NAME] }; HANDLES];
-
-/// Sets the name in messages of the pool at index `at`.
-pub(crate) fn set_name(at: usize, name: &Path) {
-    let name = name.as_os_str().as_bytes();
-    let shown = &name[name.len().saturating_sub(NAME)..];
-    for (nth, byte) in NAMES[at].iter().enumerate() {
-        byte.store(shown.get(nth).copied().unwrap_or(0), Relaxed);
-    }
-}
 
 /// Installs a handler for SIGBUS: a process that loses the memory of a pool, or a file that it
 /// writes through a mapping, writes a message to standard error before the signal ends it. A
@@ -117,7 +100,7 @@ fn set_action(signal: libc::c_int, action: Option<*const libc::sigaction>) {
 fn report(at: usize, offset: usize, handle: RawFd, code: libc::c_int) {
     let mut line = LineBuffer::new();
     line.push(b"error: the pool ");
-    for byte in &NAMES[at] {
+    for byte in fork::name_of(at) {
         match byte.load(Relaxed) {
             0 => break,
             byte => line.push(&[byte]),

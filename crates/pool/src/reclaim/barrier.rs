@@ -8,12 +8,24 @@
 //! other processes, which register when they open the pool. Where the kernel refuses it, pins have
 //! their own barrier.
 
-use crate::pool::Inner;
+use crate::base::Base;
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
 use terrace_medium::{MappedMedium, Medium, Order, full_barrier};
+
+/// How a pin gets its memory barrier (see `barrier`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pins {
+    /// The thread that advances the epoch lets the kernel issue it in every thread, where possible.
+    Light,
+    /// Each pin issues its own: runs of a test are reproducible, and the kernel interrupts no
+    /// thread.
+    Heavy,
+    /// As `Light`, but a test's medium stands in for the kernel.
+    AsIfLight,
+}
 
 /// Registers this process, once. Returns whether its threads may use [`light`].
 pub(crate) fn register() -> bool {
@@ -43,7 +55,7 @@ fn heavy(medium: &impl Medium) {
     let _ = membarrier(MembarrierCommand::GlobalExpedited);
 }
 
-impl<M: MappedMedium> Inner<M> {
+impl<M: MappedMedium> Base<M> {
     /// The other side of the barrier in pins, in either variant.
     #[track_caller]
     pub(crate) fn barrier_to_pins(&self) {

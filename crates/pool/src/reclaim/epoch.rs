@@ -14,13 +14,15 @@
 //! have unpinned, since they would have blocked the step from `e + 2`. (See `limbo` for where a
 //! block waits.)
 
-use crate::pool::{Inner, Pool};
+use crate::allocator::heap::Heap;
+use crate::base::Base;
+use crate::format::slot::ThreadSlot;
 use crate::reclaim::barrier;
-use crate::reclaim::slots::ThreadSlot;
-use crate::sharing::fork::Forked;
-use std::marker::PhantomData;
+use crate::reclaim::last_slot::FreeSlots;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use terrace_medium::{MappedMedium, Word, full_barrier};
+use terrace_medium::{MappedMedium, full_barrier};
 
 /// A block is free once this many epochs have begun after the one in which it was retired.
 pub(crate) const GRACE_EPOCHS: u64 = 3;
@@ -37,170 +39,45 @@ pub(crate) const ONE_PIN: u64 = 1 << 31;
 pub(crate) const OVERFLOWED: u64 = 1 << 30;
 /// Pins of the slot execute their own barrier (see `barrier`).
 pub(crate) const FULL_BARRIER: u64 = 1 << 29;
-const UNPIN_WORK: u64 = ONE_PIN | OVERFLOWED | FULL_BARRIER;
+pub(crate) const UNPIN_WORK: u64 = ONE_PIN | OVERFLOWED | FULL_BARRIER;
 
-/// A pin of this thread: nothing that the thread can reach in the pool is freed. Pins nest, and the
-/// inner ones are nearly free. A long-lived guard keeps all memory that any thread retires
-/// meanwhile from being reused.
-///
-/// All allocation goes through a guard, too: see [`Guard::alloc`].
-pub struct Guard<'p, M: MappedMedium> {
-    pool: &'p Pool<M>,
-    thread_slot: &'p ThreadSlot,
-    /// Thread slots belong to threads.
-    not_send: PhantomData<*const ()>,
+/// Which threads are pinned, and when. Owns the slots of ended threads of this process, the pins
+/// and the global epoch; stands on [`Heap`]. It knows of no other process.
+pub(crate) struct Epochs<M: MappedMedium> {
+    pub(crate) heap: Heap<M>,
+    /// The free slots of ended threads of this process.
+    pub(crate) free_slots: Arc<FreeSlots>,
 }
 
-impl<M: MappedMedium> Pool<M> {
-    /// Pins this thread. Takes a few nanoseconds; the first time in a thread a little longer, since
-    /// it takes a thread slot. When more threads are pinned than the pool has slots, waits until
-    /// one unpins.
-    #[inline(always)]
-    pub fn pin(&self) -> Guard<'_, M> {
-        let slot = self.0.own_slot();
-        match slot.pin.load(self.medium(), Relaxed) {
-            0 => self.0.set_pin(slot, 1),
-            word => self.0.pin_again(slot, word),
-        }
-        Guard { pool: self, thread_slot: slot, not_send: PhantomData }
-    }
-
-    /// As [`Pool::pin`], but returns an error in the child of a fork, where `pin` panics.
-    #[inline(always)]
-    pub fn try_pin(&self) -> Result<Guard<'_, M>, Forked> {
-        self.0.check_not_forked()?;
-        Ok(self.pin())
-    }
-}
-
-impl<'p, M: MappedMedium> Guard<'p, M> {
-    /// The pinned pool.
-    #[inline(always)]
-    pub fn pool(&self) -> &'p Pool<M> {
-        self.pool
+impl<M: MappedMedium> Epochs<M> {
+    pub(crate) fn new(heap: Heap<M>) -> Self {
+        Self { heap, free_slots: Arc::default() }
     }
 
     #[inline(always)]
-    pub(crate) fn inner(&self) -> &'p Inner<M> {
-        &self.pool.0
+    pub(crate) fn base(&self) -> &Base<M> {
+        self.heap.base()
     }
 
     #[inline(always)]
-    pub(crate) fn thread_slot(&self) -> &'p ThreadSlot {
-        self.thread_slot
+    pub(crate) fn medium(&self) -> &M {
+        self.heap.medium()
     }
 
-    /// The number of guards that this thread has.
-    pub fn depth(&self) -> u64 {
-        self.thread_slot.pin.load(self.pool.medium(), Relaxed) & DEPTH_MASK
+    /// Number of pinned threads, and of those that were pinned in an earlier epoch than this one.
+    pub(crate) fn readers(&self) -> (u32, u32) {
+        let now = self.epoch();
+        let pinned = self.base().used_slots().filter_map(|slot| self.is_pinned_before(slot, now));
+        pinned.fold((0, 0), |(all, behind), is_pinned_before| (all + 1, behind + u32::from(is_pinned_before)))
     }
 
-    /// The index of this thread's slot; different for all pinned threads. For choosing a stripe.
-    #[inline(always)]
-    pub fn slot_index(&self) -> u64 {
-        self.inner().index_of(self.thread_slot)
+    /// The participants whose threads were pinned in an earlier epoch than this one.
+    pub(crate) fn blocking_participants(&self) -> BTreeSet<u32> {
+        let now = self.epoch();
+        let behind = self.base().used_slots().filter(|slot| self.is_pinned_before(slot, now) == Some(true));
+        behind.filter_map(|slot| Some(slot.owner_lock.holder(self.base())?.0)).collect()
     }
 
-    /// A counter word that only the current owner of this slot writes: add to it with a load and a
-    /// store. Counters are not persisted, and are zero when a pool is opened. See
-    /// [`Pool::sum_counter`].
-    ///
-    /// # Panics
-    /// If `counter` is not below 8.
-    #[inline(always)]
-    pub fn slot_counter(&self, counter: usize) -> &'p Word {
-        &self.thread_slot.counters[counter]
-    }
-
-    /// The `len` bytes at `offset`; `None` if they are not all in the pool.
-    ///
-    /// By the contract of all layers above the pool, bytes that readers can reach are written
-    /// before they are published, and not again until every guard that could see them is gone.
-    /// Words that change while reachable are read as words, through [`Pool::region`], and never
-    /// through this.
-    #[inline(always)]
-    #[track_caller]
-    pub fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: no thread writes reachable bytes while this guard exists: see above.
-        unsafe { self.pool.region().bytes(offset, len) }
-    }
-
-    /// This guard without the type of its medium.
-    #[inline(always)]
-    pub fn erase(self) -> ErasedGuard<'p> {
-        let erased = ErasedGuard { pin: &*self.pool.0, slot: self.thread_slot, not_send: PhantomData };
-        std::mem::forget(self);
-        erased
-    }
-}
-
-impl<M: MappedMedium> Drop for Guard<'_, M> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.pool.0.unpin(self.thread_slot);
-    }
-}
-
-/// The operations that an [`ErasedGuard`] needs of its pool.
-trait Pinned {
-    fn unpin_slot(&self, slot: &ThreadSlot);
-    fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]>;
-}
-
-impl<M: MappedMedium> Pinned for Inner<M> {
-    fn unpin_slot(&self, slot: &ThreadSlot) {
-        self.unpin(slot);
-    }
-    fn bytes_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        // SAFETY: called through a guard only: as in `Guard::bytes`.
-        unsafe { self.region.bytes(offset, len) }
-    }
-}
-
-/// A [`Guard`] without the type of its medium.
-pub struct ErasedGuard<'p> {
-    pin: &'p dyn Pinned,
-    slot: &'p ThreadSlot,
-    not_send: PhantomData<*const ()>,
-}
-
-impl<'p> ErasedGuard<'p> {
-    /// As [`Guard::bytes`].
-    pub fn bytes(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        self.pin.bytes_at(offset, len)
-    }
-
-    /// The `len` bytes at `offset` together with the guard that protects them; `None` if they are
-    /// not all in the pool.
-    pub fn hold(self, offset: u64, len: usize) -> Option<PinnedBytes<'p>> {
-        let bytes: *const [u8] = self.pin.bytes_at(offset, len)?;
-        Some(PinnedBytes { bytes, _guard: self })
-    }
-}
-
-impl Drop for ErasedGuard<'_> {
-    fn drop(&mut self) {
-        self.pin.unpin_slot(self.slot);
-    }
-}
-
-/// Bytes of a pool, and the guard that protects them from being written.
-pub struct PinnedBytes<'p> {
-    bytes: *const [u8],
-    _guard: ErasedGuard<'p>,
-}
-
-impl std::ops::Deref for PinnedBytes<'_> {
-    type Target = [u8];
-    #[inline(always)]
-    fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes were in the pool when this was made. The pool outlives 'p and never
-        // shrinks, and the guard keeps them from being written.
-        unsafe { &*self.bytes }
-    }
-}
-
-impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn set_pin(&self, slot: &ThreadSlot, depth_and_flags: u64) {
         // ORDER: Acquire: pairs with the advance to this epoch, so that what was unlinked before it
@@ -225,36 +102,11 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Pins a thread that is pinned already, or whose slot has work to do on unpinning.
     #[cold]
-    fn pin_again(&self, slot: &ThreadSlot, word: u64) {
+    pub(crate) fn pin_again(&self, slot: &ThreadSlot, word: u64) {
         match word & DEPTH_MASK {
             0 => self.set_pin(slot, word | 1),
             DEPTH_MASK => panic!("this thread holds {DEPTH_MASK} guards of the pool: some were forgotten"),
             _ => slot.pin.store(self.medium(), word + 1, Relaxed),
-        }
-    }
-
-    #[inline(always)]
-    fn unpin(&self, slot: &ThreadSlot) {
-        let word = slot.pin.load(self.medium(), Relaxed);
-        if word & (UNPIN_WORK | DEPTH_MASK) == 1 {
-            self.clear_pin(slot, 0);
-        } else {
-            self.unpin_slow(slot, word);
-        }
-    }
-
-    #[cold]
-    fn unpin_slow(&self, slot: &ThreadSlot, word: u64) {
-        if word & DEPTH_MASK > 1 {
-            slot.pin.store(self.medium(), word - 1, Relaxed);
-            return;
-        }
-        self.clear_pin(slot, word & (ONE_PIN | FULL_BARRIER));
-        if word & OVERFLOWED != 0 {
-            self.flush_overflow(slot);
-        }
-        if word & ONE_PIN != 0 {
-            self.return_slot(slot);
         }
     }
 
@@ -274,12 +126,12 @@ impl<M: MappedMedium> Inner<M> {
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u64 {
         // ORDER: Acquire: pairs with the advances up to this epoch.
-        self.shared().epoch.load(self.medium().point("epoch.read"), Acquire)
+        self.base().shared().epoch.load(self.medium().point("epoch.read"), Acquire)
     }
 
     /// Whether a thread is pinned in an earlier epoch than `epoch`.
     fn is_held_up(&self, epoch: u64) -> bool {
-        self.used_slots().any(|slot| self.is_pinned_before(slot, epoch) == Some(true))
+        self.base().used_slots().any(|slot| self.is_pinned_before(slot, epoch) == Some(true))
     }
 
     /// Whether the owner of `slot` is pinned in an earlier epoch than `epoch`; `None` if it is not
@@ -302,13 +154,13 @@ impl<M: MappedMedium> Inner<M> {
         // ORDER: full: pairs with `set_pin`. A thread whose pin is not seen below set it after
         // this, and sees all that was unlinked before this.
         self.medium().point("epoch.barrier");
-        self.barrier_to_pins();
+        self.base().barrier_to_pins();
         if self.is_held_up(epoch) {
             return epoch;
         }
         // ORDER: Release: pairs with the loads of the epoch. Acquire, if another thread was first:
         // a thread that waits for the advance sees all that the advancing threads had seen done.
-        match self.shared().epoch.compare_exchange(
+        match self.base().shared().epoch.compare_exchange(
             self.medium().point("epoch.advance"),
             epoch,
             epoch + 1,

@@ -5,5 +5,8 @@
 
 pub(crate) mod barrier;
 pub(crate) mod epoch;
+pub(crate) mod last_slot;
+pub(crate) mod lifecycle;
 pub(crate) mod limbo;
+pub(crate) mod shortage;
 pub(crate) mod slots;

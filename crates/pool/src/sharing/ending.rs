@@ -8,7 +8,7 @@
 
 use crate::error::Holder;
 use crate::sharing::kernel_lock::KernelLock;
-use crate::sharing::participants::{field, is_stopped, program_of};
+use crate::sharing::process::{field, is_stopped, program_of};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use std::fs::File;
 use std::io::{self, Read};

@@ -5,13 +5,14 @@
 //! itself. The handles to the pool's file carry its locks, so they are replaced by handles to
 //! `/dev/null`. The mapping keeps the file open, too, and is replaced by empty private memory.
 
-use crate::open::sigbus;
+use crate::reclaim::last_slot;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, AtomicUsize};
 use terrace_medium::Mapping;
 
 /// The error for a pool that was opened by the process that forked this one.
@@ -27,7 +28,7 @@ impl std::fmt::Display for Forked {
 impl std::error::Error for Forked {}
 
 /// The most handles that can be registered at a time; each pool has one or two.
-pub(crate) const HANDLES: usize = 256;
+const HANDLES: usize = 256;
 const NONE: RawFd = -1;
 
 /// A handle and the address range mapped to its file, if any.
@@ -41,6 +42,26 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 static REGISTERED: [HandleEntry; HANDLES] = [const {
     HandleEntry { handle: AtomicI32::new(NONE), base: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
 }; HANDLES];
+
+/// Longest name that is kept, in bytes. Of a longer one, the end is kept.
+pub(crate) const NAME: usize = 240;
+
+/// The pools' names in messages, by the index of their handle; a zero ends a name.
+static NAMES: [[AtomicU8; NAME]; HANDLES] = [const { [const { AtomicU8::new(0) }; NAME] }; HANDLES];
+
+/// Sets the name in messages of the pool at index `at`.
+fn set_name(at: usize, name: &Path) {
+    let name = name.as_os_str().as_bytes();
+    let shown = &name[name.len().saturating_sub(NAME)..];
+    for (nth, byte) in NAMES[at].iter().enumerate() {
+        byte.store(shown.get(nth).copied().unwrap_or(0), Relaxed);
+    }
+}
+
+/// The name in messages of the pool at index `at`. Takes no lock and allocates nothing.
+pub(crate) fn name_of(at: usize) -> &'static [AtomicU8; NAME] {
+    &NAMES[at]
+}
 
 /// Number of forks between the first process of this family that opened a pool and this one.
 #[inline(always)]
@@ -91,7 +112,7 @@ impl ForkSafe {
         let file = mapping.as_file()?;
         let registered = Self::with(file, mapping.base().as_ptr().expose_provenance(), mapping.reserved());
         if let Some(at) = registered.0 {
-            sigbus::set_name(at, name);
+            set_name(at, name);
         }
         Some(registered)
     }
@@ -133,7 +154,7 @@ pub(crate) fn mapping_of(address: usize) -> Option<(usize, usize, RawFd)> {
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Release);
-    crate::reclaim::slots::forget_slot();
+    last_slot::forget_slot();
     // SAFETY: open(2) and dup2(2) may be called here, and the path is a C string.
     let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     for place in &REGISTERED {

@@ -17,11 +17,12 @@
 //!
 //! Notices are never written back: after a crash of the machine none is valid.
 
+use crate::error::{OpenError, Problem};
 use crate::format::layout::{Layout, PARTICIPANT_BYTES};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::open::file::{self, Purpose};
+use crate::pool::Pool;
 use crate::sharing::participants;
-use crate::{OpenError, Pool, Problem};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -21,7 +21,8 @@ use crate::error::Holder;
 use crate::format::layout::{Layout, MAX_POOL, PAGE, PARTICIPANT_BYTES};
 use crate::sharing::clock::now_ms;
 use crate::sharing::liveness::Liveness;
-use crate::sync::lock::Lock;
+use crate::sharing::process::{is_stopped, printable, process_start, ran_ticks};
+use crate::sync::lock::{Lock, Owner};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Offset, Region};
 
@@ -33,17 +34,6 @@ const INCARNATIONS: u64 = 1 << 18;
 const INCARNATION: u64 = (INCARNATIONS - 1) << INCARNATION_SHIFT;
 /// Longest program name.
 const PROGRAM_BYTES: usize = 24;
-
-/// The participant and incarnation that a lock word names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Entry in the participant table, below 4096.
-    pub participant: u16,
-    /// How often the entry has been taken, modulo 2^18.
-    pub incarnation: u32,
-    /// The pool's generation. Locks of other generations are free.
-    pub generation: u32,
-}
 
 /// What a participant records about itself.
 pub(crate) struct ProcessInfo {
@@ -236,61 +226,6 @@ fn named(slot: &[u8]) -> Option<(Holder, u64)> {
     let program = printable(&String::from_utf8_lossy(program));
     let reads_only = word(0) & READS_ONLY != 0;
     Some((Holder { pid, program, since_ms: word(3), reads_only, ..Holder::default() }, word(2)))
-}
-
-/// The kernel's name for the running process `pid`.
-pub(crate) fn program_of(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm"))
-        .map_or_else(|_| String::new(), |s| printable(s.trim_end()))
-}
-
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
-}
-
-/// The start time of process `pid`, in ticks since boot; `None` if there is no such process.
-fn process_start(pid: u32) -> Option<u64> {
-    field_of(pid, 22)?.parse().ok()
-}
-
-/// Whether all threads of process `pid` are stopped, by a signal or a debugger. A debugger may stop
-/// single threads.
-pub(crate) fn is_stopped(pid: u32) -> bool {
-    // The first thread may have ended before the others. While it runs, no further check is needed.
-    if !matches!(field_of(pid, 3).as_deref(), Some("T" | "t" | "Z")) {
-        return false;
-    }
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    let mut any = false;
-    for thread in threads.flatten() {
-        let stat = std::fs::read_to_string(thread.path().join("stat"));
-        match stat.as_ref().ok().and_then(|stat| field(stat, 3)) {
-            Some("T" | "t") => any = true,
-            // An ended thread does not run.
-            None | Some("Z" | "X") => {}
-            Some(_) => return false,
-        }
-    }
-    any
-}
-
-/// CPU time of the threads of process `pid`, ended ones included, in the kernel's ticks.
-fn ran_ticks(pid: u32) -> u64 {
-    let ticks =
-        [14, 15].map(|number| field_of(pid, number).and_then(|ticks| ticks.parse().ok()).unwrap_or(0));
-    ticks.iter().sum()
-}
-
-fn field_of(pid: u32, number: usize) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    field(&stat, number).map(str::to_string)
-}
-
-/// Field `number`, from the third on, of /proc/PID/stat, counted as in proc_pid_stat(5). (The
-/// second field, the program in parentheses, may itself contain spaces and parentheses.)
-pub(crate) fn field(stat: &str, number: usize) -> Option<&str> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(number - 3)
 }
 
 #[cfg(test)]

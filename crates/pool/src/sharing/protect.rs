@@ -6,8 +6,7 @@
 //! leaves as the last one, or when no slot is free for it otherwise. Meanwhile its mapping permits
 //! stores.
 
-use crate::pool::{Inner, Pool};
-use crate::sharing::participants;
+use crate::base::Base;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_medium::{MapError, MappedMedium};
 
@@ -16,64 +15,59 @@ use terrace_medium::{MapError, MappedMedium};
 pub(crate) struct WriteProtection(Mutex<Option<u32>>);
 
 /// While it exists, stores are permitted.
-pub(crate) struct WriteWindow<'p, M: MappedMedium>(&'p Inner<M>);
-
-impl<M: MappedMedium> Pool<M> {
-    /// Makes this process's mapping of the pool's zones read-only: a store there is a fault that
-    /// ends the process. For a process that only reads.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    pub fn protect_data(&self) -> Result<(), MapError> {
-        let mut protected = self.0.protected.lock();
-        if protected.is_none() {
-            self.0.refuse_stores(true)?;
-            *protected = Some(0);
-            if self.is_shared() {
-                let own = u32::from(self.owner().participant);
-                participants::mark_read_only(self.region(), self.layout(), own);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether this process must not store to the zones, since it only reads: the pool is open
-    /// read-only, or its data is protected.
-    pub fn refuses_stores(&self) -> bool {
-        self.is_read_only() || self.0.protected.lock().is_some()
-    }
+pub(crate) struct WriteWindow<'p, M: MappedMedium> {
+    protection: &'p WriteProtection,
+    base: &'p Base<M>,
 }
 
 impl WriteProtection {
     fn lock(&self) -> MutexGuard<'_, Option<u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl<M: MappedMedium> Inner<M> {
-    fn refuse_stores(&self, refuse: bool) -> Result<(), MapError> {
-        self.region.medium().mapping().refuse_stores(self.layout.zones as usize, refuse)
+    /// Refuses stores from now on; calls `announce` if they were permitted until now.
+    pub(crate) fn begin<M: MappedMedium>(
+        &self,
+        base: &Base<M>,
+        announce: impl FnOnce(),
+    ) -> Result<(), MapError> {
+        let mut protected = self.lock();
+        if protected.is_none() {
+            refuse_stores(base, true)?;
+            *protected = Some(0);
+            announce();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.lock().is_some()
     }
 
     /// Permits stores while the result exists, for recovery in a read-only participant.
-    pub(crate) fn allow_stores(&self) -> WriteWindow<'_, M> {
-        if let Some(needed) = &mut *self.protected.lock() {
+    pub(crate) fn open_window<'p, M: MappedMedium>(&'p self, base: &'p Base<M>) -> WriteWindow<'p, M> {
+        if let Some(needed) = &mut *self.lock() {
             *needed += 1;
             if *needed == 1 {
-                self.refuse_stores(false).expect("access that was taken away can be given back");
+                refuse_stores(base, false).expect("access that was taken away can be given back");
             }
         }
-        WriteWindow(self)
+        WriteWindow { protection: self, base }
     }
+}
+
+fn refuse_stores<M: MappedMedium>(base: &Base<M>, refuse: bool) -> Result<(), MapError> {
+    base.region.medium().mapping().refuse_stores(base.layout.zones as usize, refuse)
 }
 
 impl<M: MappedMedium> Drop for WriteWindow<'_, M> {
     fn drop(&mut self) {
-        if let Some(needed) = &mut *self.0.protected.lock() {
+        if let Some(needed) = &mut *self.protection.lock() {
+            debug_assert!(*needed > 0, "this window is one of those that are counted");
             *needed = needed.saturating_sub(1);
             if *needed == 0 {
                 // If the system refuses, only the protection is lost.
-                let _ = self.0.refuse_stores(true);
+                let _ = refuse_stores(self.base, true);
             }
         }
     }

@@ -20,21 +20,29 @@
 //! pool itself changes several words, in limbo queues and the superblock, recovery completes the
 //! change.
 
-use crate::pool::{Inner, Pool};
-use crate::reclaim::epoch::DEPTH_MASK;
-use crate::reclaim::slots::ThreadSlot;
-use crate::sharing::liveness::Liveness;
+use crate::base::Base;
+use crate::format::slot::{INTENTS, ThreadSlot};
+use crate::format::superblock;
+use crate::pool::Pool;
+use crate::reclaim::epoch::{DEPTH_MASK, GRACE_EPOCHS};
+use crate::reclaim::last_slot::LastSlot;
 use crate::sharing::participants;
-use crate::sync::intents::INTENTS;
-use crate::sync::lock::{Lock, holder_of_word};
+use crate::sharing::peers::Peers;
+use crate::sync::backoff::{Backoff, rests_in};
+use crate::sync::lock::{Lock, holder_of_word, is_held_word};
+use crate::sync::locked::Locked;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
 use terrace_medium::{MappedMedium, Offset, Word};
+
+/// Rests of a wait for the collector between two checks for a stopped participant.
+pub(crate) const CHECK_STOPPED_EVERY: u32 = rests_in(Duration::from_millis(128));
 
 impl<M: MappedMedium> Pool<M> {
     /// Recovers dead participants while others run. Returns their number. For a thread that checks
     /// from time to time. Does nothing in an exclusive pool.
     pub fn recover_dead(&self) -> u32 {
-        self.0.recover_all_dead()
+        self.0.peers.recover_all_dead()
     }
 
     /// The number of taken entries in the participant table. For tests.
@@ -45,99 +53,146 @@ impl<M: MappedMedium> Pool<M> {
     }
 }
 
-impl<M: MappedMedium> Inner<M> {
+impl<M: MappedMedium> Peers<M> {
+    /// If the holder of `lock` is dead, recovers that participant, which releases all its locks.
+    #[cold]
+    pub(crate) fn recover_holder(&self, lock: &Lock) {
+        let base = self.base();
+        // ORDER: Acquire, as before every check of a holder's liveness: this thread must also see
+        // that the holder joined.
+        let word = lock.0.load(base.medium(), Acquire);
+        if !base.is_shared() || !is_held_word(word, base.owner) || !base.is_holder_dead(word) {
+            return;
+        }
+        let participant = holder_of_word(word).0;
+        if base.has_participant(participant) && !self.recover_participant(participant) {
+            // Another thread is at it.
+            return;
+        }
+        // The recovery has released what the dead one had noted. Among hosts this lock may be
+        // none of that: its release and the end of its note are two lines of a cache, and the
+        // memory may have got the second one alone. But only the holder of above was recovered: a
+        // later one that has died as well may have left what the lock guards half changed.
+        lock.release_word(base, word);
+    }
+
+    /// Takes one of the pool's own locks; waits while another thread holds it. Recovery knows where
+    /// these are, so they need no intent.
+    #[inline(always)]
+    pub(crate) fn acquire<'g>(&'g self, lock: &'g Lock) -> Locked<'g, M> {
+        let base = self.base();
+        match lock.try_acquire_in(base) {
+            Some(locked) => locked,
+            None => {
+                lock.wait(base, || lock.take(base).then_some(()), || self.recover_holder(lock));
+                Locked::new(lock, base, None)
+            }
+        }
+    }
+
+    /// As [`Peers::acquire`], but returns `None` once `should_stop` returns true during the wait.
+    pub(crate) fn acquire_until<'g>(
+        &'g self,
+        lock: &'g Lock,
+        should_stop: &dyn Fn() -> bool,
+    ) -> Option<Locked<'g, M>> {
+        lock.acquire_until(self.base(), &|| {
+            if should_stop() {
+                return true;
+            }
+            self.recover_holder(lock);
+            false
+        })
+    }
+
+    /// Takes any free thread slot, for intents.
+    pub(crate) fn claim_extra_slot(&self) -> u32 {
+        self.epochs().claim_extra_slot(&|| _ = self.recover_all_dead())
+    }
+
+    /// Finds a slot for this thread, which has none in this pool or used another pool last. Waits
+    /// while none is free.
+    #[cold]
+    pub(crate) fn find_slot(&self) -> LastSlot {
+        self.epochs().find_slot(&|| _ = self.recover_all_dead())
+    }
+
+    /// Waits while another thread collects. Returns whether one did and has ended; not if the
+    /// collector may be waiting for a stopped participant.
+    pub(crate) fn wait_for_collector(&self) -> bool {
+        let (mut turn, mut backoff) = (0u32, Backoff::new());
+        while self.base().is_unclean() && self.base().shared().collector.is_held_in(self.base()) {
+            turn = turn.wrapping_add(1);
+            if backoff.rest()
+                && turn.is_multiple_of(CHECK_STOPPED_EVERY)
+                && self.base().has_stopped_participant()
+            {
+                return false;
+            }
+        }
+        turn > 0
+    }
+
+    /// Waits until all threads that are pinned now have been unpinned; `None` if `should_stop`
+    /// returns true before that.
+    #[must_use = "if it stopped, they may still be pinned"]
+    pub(crate) fn wait_grace_period(&self, should_stop: &dyn Fn() -> bool) -> Option<()> {
+        let until = self.epochs().epoch() + GRACE_EPOCHS;
+        let (mut epoch, mut backoff) = (self.epochs().epoch(), Backoff::new());
+        while epoch < until {
+            let now = self.epochs().try_advance();
+            if now == epoch && backoff.rest() {
+                if should_stop() {
+                    return None;
+                }
+                self.recover_all_dead();
+            }
+            epoch = now;
+        }
+        Some(())
+    }
+
     /// Recovers all dead participants, and returns how many this call recovered.
     pub(crate) fn recover_all_dead(&self) -> u32 {
-        if !self.is_shared() {
+        if !self.base().is_shared() {
             return 0;
         }
-        (0..self.layout.geometry.participants).filter(|&index| self.recover_if_dead(index)).count() as u32
-    }
-
-    /// Whether the participant that a held lock word names is dead.
-    #[cold]
-    pub(crate) fn is_holder_dead(&self, word: u64) -> bool {
-        let (participant, incarnation) = holder_of_word(word);
-        self.is_dead(participant, incarnation)
-    }
-
-    /// Whether there is a dead participant that has not been recovered yet.
-    #[cold]
-    pub(crate) fn has_dead_participant(&self) -> bool {
-        let holder = |index| participants::holder_of(&self.region, &self.layout, index);
-        let is_dead = |index| holder(index).is_some_and(|incarnation| self.is_dead(index, incarnation));
-        self.is_shared() && (0..self.layout.geometry.participants).any(is_dead)
-    }
-
-    fn is_dead(&self, participant: u32, incarnation: u32) -> bool {
-        let Some(liveness) = &self.liveness else { return false };
-        if !self.has_participant(participant) {
-            return true;
-        }
-        if (participant, incarnation) == (u32::from(self.owner.participant), self.owner.incarnation) {
-            return false;
-        }
-        // Check liveness first: a process claims its liveness before it takes the entry. So an
-        // entry that changes hands now is not mistaken for dead.
-        let is_alive = participant == u32::from(self.owner.participant)
-            || liveness.is_alive(participant) && !self.is_exiting(&**liveness, participant, incarnation);
-        !is_alive || participants::holder_of(&self.region, &self.layout, participant) != Some(incarnation)
-    }
-
-    /// Whether a participant that still has its liveness will store nothing any more. Once true it
-    /// stays true: later the kernel may not be able to tell for a while, and a recovery must not
-    /// stop halfway.
-    fn is_exiting(&self, liveness: &dyn Liveness, participant: u32, incarnation: u32) -> bool {
-        let (region, layout) = (&self.region, &self.layout);
-        let found = &self.exiting[participant as usize];
-        let key = || participants::incarnation_key(region, layout, participant, incarnation);
-        if found.load(Relaxed) == key() {
-            return true;
-        }
-        let is_exiting = liveness.is_exiting(participant, participants::pid_of(region, layout, participant));
-        if is_exiting {
-            found.store(key(), Relaxed);
-        }
-        is_exiting
+        (0..self.base().layout.geometry.participants).filter(|&index| self.recover_if_dead(index)).count()
+            as u32
     }
 
     fn recover_if_dead(&self, index: u32) -> bool {
-        match participants::holder_of(&self.region, &self.layout, index) {
-            Some(incarnation) if self.is_dead(index, incarnation) => self.recover_participant(index),
+        match participants::holder_of(&self.base().region, &self.base().layout, index) {
+            Some(incarnation) if self.base().is_dead(index, incarnation) => self.recover_participant(index),
             _ => false,
         }
     }
 
-    /// Whether the table has an entry `index`. A damaged lock may name another one.
-    pub(crate) fn has_participant(&self, index: u32) -> bool {
-        index < self.layout.geometry.participants
-    }
-
     /// Recovers the dead incarnations of entry `index`. Returns whether this call did it.
     pub(crate) fn recover_participant(&self, index: u32) -> bool {
-        if !self.has_participant(index) {
+        if !self.base().has_participant(index) {
             return false;
         }
-        let lock = participants::recovery(&self.region, &self.layout, index);
-        match lock.try_acquire_in(self) {
+        let lock = participants::recovery(&self.base().region, &self.base().layout, index);
+        match lock.try_acquire_in(self.base()) {
             Some(locked) => std::mem::forget(locked),
-            None if lock.take_over_if_dead(self) => {}
+            None if lock.take_over_if_dead(self.base()) => {}
             None => return false,
         }
         let _allowed = self.allow_stores();
         self.release_locks_of_dead();
-        for slot in 0..self.layout.geometry.thread_slots {
+        for slot in 0..self.base().layout.geometry.thread_slots {
             self.recover_slot(slot);
         }
         self.recount_taken_slots();
-        self.release_watches_of_dead();
-        let holder = participants::holder_of(&self.region, &self.layout, index);
-        if let Some(incarnation) = holder.filter(|&incarnation| self.is_dead(index, incarnation)) {
-            participants::release(&self.region, &self.layout, index, incarnation);
+        self.base().release_watches_of_dead();
+        let holder = participants::holder_of(&self.base().region, &self.base().layout, index);
+        if let Some(incarnation) = holder.filter(|&incarnation| self.base().is_dead(index, incarnation)) {
+            participants::release(&self.base().region, &self.base().layout, index, incarnation);
         }
         // It may have changed keys and died before notifying their watches.
-        self.notify_all();
-        lock.release_in(self);
+        self.base().notify_all();
+        lock.release_in(self.base());
         true
     }
 
@@ -146,7 +201,7 @@ impl<M: MappedMedium> Inner<M> {
         let intents_set = slot.intents_set.load(self.medium(), Acquire);
         for at in (0..INTENTS).filter(|at| intents_set >> at & 1 == 1) {
             let offset = slot.intents[at].load(self.medium(), Relaxed);
-            if let Some(word) = self.region.get(Offset::<Word>::new(offset)) {
+            if let Some(word) = self.base().region.get(Offset::<Word>::new(offset)) {
                 each(Lock::of(word));
             }
         }
@@ -154,50 +209,68 @@ impl<M: MappedMedium> Inner<M> {
 
     /// Releases the pool's own locks that dead participants hold.
     fn release_locks_of_dead(&self) {
-        let collector = &self.shared().collector;
-        if collector.take_over_if_dead(self) {
+        let collector = &self.base().shared().collector;
+        if collector.take_over_if_dead(self.base()) {
             // The dead collector may have been about to free blocks that are unknown now.
-            self.request_collection();
-            collector.release_in(self);
+            self.base().request_collection();
+            collector.release_in(self.base());
         }
-        let superblock = self.superblock_lock();
-        if superblock.take_over_if_dead(self) {
-            self.repair_superblock();
-            superblock.release_in(self);
+        let superblock = self.base().superblock_lock();
+        if superblock.take_over_if_dead(self.base()) {
+            self.base().repair_superblock();
+            superblock.release_in(self.base());
         }
-        [self.roots_lock(), self.opening_lock(), &self.shared().vacate]
+        [self.base().roots_lock(), self.base().opening_lock(), &self.base().shared().vacate]
             .iter()
-            .for_each(|lock| lock.release_if_dead(self));
-        for slot in self.used_slots() {
-            if slot.queue_lock.take_over_if_dead(self) {
-                self.repair_queue(slot);
-                slot.queue_lock.release_in(self);
+            .for_each(|lock| lock.release_if_dead(self.base()));
+        for slot in self.base().used_slots() {
+            if slot.queue_lock.take_over_if_dead(self.base()) {
+                self.limbo.repair_queue(slot);
+                slot.queue_lock.release_in(self.base());
             }
         }
     }
 
     /// Recovers the thread slot `index` if its owner is dead.
     fn recover_slot(&self, index: u32) {
-        let slot = self.thread_slot(index);
-        if !slot.owner_lock.take_over_if_dead(self) {
+        let slot = self.base().thread_slot(index);
+        if !slot.owner_lock.take_over_if_dead(self.base()) {
             return;
         }
-        self.for_each_intent(slot, |lock| lock.release_if_dead(self));
+        self.for_each_intent(slot, |lock| lock.release_if_dead(self.base()));
         slot.intents_set.store(self.medium().point("intent.clear-all"), 0, Relaxed);
         if slot.pin.load(self.medium(), Relaxed) & DEPTH_MASK != 0 {
             // It died in the middle of an operation: there may be unreachable memory.
-            self.request_collection();
+            self.base().request_collection();
         }
-        self.drain_slot(slot);
-        self.clear_pin(slot, 0);
-        slot.owner_lock.release_in(self);
+        self.limbo.drain_slot(slot, &|lock| self.recover_holder(lock));
+        self.epochs().clear_pin(slot, 0);
+        slot.owner_lock.release_in(self.base());
     }
 
     /// Recounts the taken slots: a thread can die between taking a slot and counting it. (While
     /// others take and leave slots, this count is approximate, too: see `may_keep_slot`.)
     fn recount_taken_slots(&self) {
-        let count = self.count_taken_slots();
-        self.shared().slots_taken.store(self.medium().point("slot.count"), count, Relaxed);
+        let count = self.epochs().count_taken_slots();
+        self.base().shared().slots_taken.store(self.medium().point("slot.count"), count, Relaxed);
+    }
+}
+
+impl<M: MappedMedium> Base<M> {
+    /// Repairs the superblock after a process died while updating it: copies the newer intact copy
+    /// over the other and makes the memory it announces available. (Its hints were stored earlier.)
+    /// The caller has the superblock's lock; if it dies, too, the next holder does the same.
+    pub(crate) fn repair_superblock(&self) {
+        // At least one copy is intact at any time. If neither can be read, the pool is damaged in
+        // another way, and a check reports it.
+        let Ok(found) = superblock::load(&self.region) else { return };
+        let size = found.superblock.size;
+        // PERSIST: the copy that may be torn, first. The other is durable before that, and then
+        // written again with its own content. (If the file cannot be synced, the next store of the
+        // superblock returns the error.)
+        let _ = found.superblock.store(&self.region, 1 - found.copy);
+        self.set_size(size);
+        self.announce_memory();
     }
 }
 

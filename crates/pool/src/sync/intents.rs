@@ -14,15 +14,12 @@
 //! The paper gives each process a log of 1 KiB and chains more. Here each thread has its own two
 //! lines, so that no two threads share a line.
 
-use crate::pool::Inner;
-use crate::reclaim::slots::ThreadSlot;
+use crate::base::Base;
+use crate::format::slot::ThreadSlot;
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_medium::MappedMedium;
-
-/// Intents of one slot.
-pub(crate) const INTENTS: usize = 16;
 
 /// The extra slot that this thread has for intents, and the open pool that it belongs to.
 #[derive(Clone, Copy, PartialEq)]
@@ -48,47 +45,53 @@ const IN_EXTRA: u64 = 1 << 17;
 const SLOT_SHIFT: u32 = 32;
 
 impl Intent {
-    /// Records an intent for the lock at `offset`, before the lock is tried.
-    pub(crate) fn record<M: MappedMedium>(pool: &Inner<M>, slot: &ThreadSlot, offset: u64) -> Self {
-        match Self::record_in(pool, slot, offset) {
+    /// Records an intent for the lock at `offset`, before the lock is tried. If `slot` is full, an
+    /// extra slot takes it, which `claim` finds.
+    pub(crate) fn record<M: MappedMedium>(
+        base: &Base<M>,
+        slot: &ThreadSlot,
+        offset: u64,
+        claim: impl Fn() -> u32,
+    ) -> Self {
+        match Self::record_in(base, slot, offset) {
             Some(intent) => intent,
-            None => Self::record_in_extra_slot(pool, offset),
+            None => Self::record_in_extra_slot(base, offset, claim),
         }
     }
 
     /// Records it in `slot`, unless that is full.
     #[inline(always)]
-    fn record_in<M: MappedMedium>(pool: &Inner<M>, slot: &ThreadSlot, offset: u64) -> Option<Self> {
-        let used = slot.intents_set.load(pool.medium(), Relaxed);
+    fn record_in<M: MappedMedium>(base: &Base<M>, slot: &ThreadSlot, offset: u64) -> Option<Self> {
+        let used = slot.intents_set.load(base.medium(), Relaxed);
         let number = used.trailing_ones();
-        slot.intents.get(number as usize)?.store(pool.medium(), offset, Relaxed);
+        slot.intents.get(number as usize)?.store(base.medium(), offset, Relaxed);
         // ORDER: Release: the offset before the bit that makes it valid. Only this thread writes
         // them; recovery reads them after its death.
-        slot.intents_set.store(pool.medium().point("intent.record"), used | 1 << number, Release);
-        if M::VOLATILE_CACHE && pool.is_multi_host() {
+        slot.intents_set.store(base.medium().point("intent.record"), used | 1 << number, Release);
+        if M::VOLATILE_CACHE && base.is_multi_host() {
             // PERSIST: the intent, before the lock is tried. A host that crashes before the intent
             // is durable does not hold the lock; one that crashes later has recorded it. A crash
             // may persist the second line only. Then the intent names another lock, which is
             // released only if the dead holder's name is in it.
-            pool.medium().point("intent.write-back");
-            pool.region.write_back(&slot.intents[number as usize]);
-            pool.medium().point("intent-set.write-back");
-            pool.region.write_back(&slot.intents_set);
-            pool.medium().point("intent.fence");
-            pool.region.fence();
+            base.medium().point("intent.write-back");
+            base.region.write_back(&slot.intents[number as usize]);
+            base.medium().point("intent-set.write-back");
+            base.region.write_back(&slot.intents_set);
+            base.medium().point("intent.fence");
+            base.region.fence();
         }
-        NonZeroU64::new(pool.index_of(slot) << SLOT_SHIFT | IS_INTENT | u64::from(number)).map(Self)
+        NonZeroU64::new(base.index_of(slot) << SLOT_SHIFT | IS_INTENT | u64::from(number)).map(Self)
     }
 
     #[cold]
-    fn record_in_extra_slot<M: MappedMedium>(pool: &Inner<M>, offset: u64) -> Self {
+    fn record_in_extra_slot<M: MappedMedium>(base: &Base<M>, offset: u64, claim: impl Fn() -> u32) -> Self {
         let extra = EXTRA.get();
-        let known = (extra.pool == pool.id).then(|| pool.thread_slot(extra.index));
-        let intent = known.and_then(|slot| Self::record_in(pool, slot, offset)).unwrap_or_else(|| {
+        let known = (extra.pool == base.id).then(|| base.thread_slot(extra.index));
+        let intent = known.and_then(|slot| Self::record_in(base, slot, offset)).unwrap_or_else(|| {
             // The previous extra slot, if any, stays this thread's until its intents are cleared.
-            let index = pool.claim_extra_slot();
-            EXTRA.set(ExtraSlot { pool: pool.id, index });
-            let intent = Self::record_in(pool, pool.thread_slot(index), offset);
+            let index = claim();
+            EXTRA.set(ExtraSlot { pool: base.id, index });
+            let intent = Self::record_in(base, base.thread_slot(index), offset);
             intent.expect("a free slot has no intents")
         });
         Self(intent.0 | IN_EXTRA)
@@ -97,24 +100,24 @@ impl Intent {
     /// Clears the intent: the lock is free, or held by another thread. (Not inlined: only shared
     /// pools need it, and dropping a lock of an exclusive pool stays short.)
     #[inline(never)]
-    pub(crate) fn clear<M: MappedMedium>(&self, pool: &Inner<M>) {
+    pub(crate) fn clear<M: MappedMedium>(&self, base: &Base<M>) {
         let intent = self.0.get();
         let index = (intent >> SLOT_SHIFT) as u32;
-        let intents_set = &pool.thread_slot(index).intents_set;
-        let left = intents_set.load(pool.medium(), Relaxed) & !(1 << (intent & NUMBER));
+        let intents_set = &base.thread_slot(index).intents_set;
+        let left = intents_set.load(base.medium(), Relaxed) & !(1 << (intent & NUMBER));
         // ORDER: Release: after the lock was released.
-        intents_set.store(pool.medium(), left, Release);
+        intents_set.store(base.medium(), left, Release);
         if intent & IN_EXTRA != 0 && left == 0 {
-            Self::return_extra_slot(pool, index);
+            Self::return_extra_slot(base, index);
         }
     }
 
     #[cold]
-    fn return_extra_slot<M: MappedMedium>(pool: &Inner<M>, index: u32) {
-        if EXTRA.get() == (ExtraSlot { pool: pool.id, index }) {
+    fn return_extra_slot<M: MappedMedium>(base: &Base<M>, index: u32) {
+        if EXTRA.get() == (ExtraSlot { pool: base.id, index }) {
             EXTRA.set(NONE);
         }
-        pool.release_slot(index);
+        base.release_slot(index);
     }
 }
 

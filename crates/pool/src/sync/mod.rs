@@ -6,4 +6,5 @@
 pub(crate) mod backoff;
 pub(crate) mod intents;
 pub(crate) mod lock;
+pub(crate) mod locked;
 pub(crate) mod waiting;

@@ -1,7 +1,12 @@
 //! Fixtures of tests: pools of 1 MiB, with one participant or several within one process.
 
-use crate::pool::Start;
-use crate::{Geometry, Pool, PoolOptions};
+use crate::format::layout::Geometry;
+use crate::format::lifetime::Start;
+use crate::gc::Collection;
+use crate::open::options::PoolOptions;
+use crate::pool::Pool;
+use crate::pool::inner::Inner;
+use crate::sync::lock::Lock;
 use tempfile::{TempDir, tempdir_in};
 use terrace_medium::MappedMedium;
 
@@ -52,4 +57,14 @@ pub(crate) fn more_participants<M: MappedMedium, const N: usize>(
 
 fn options_in(directory: &TempDir, geometry: Geometry) -> PoolOptions {
     PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry)
+}
+
+/// A collection that never stops, for its single steps.
+pub(crate) fn collection<M: MappedMedium>(inner: &Inner<M>) -> Collection<'_, M> {
+    Collection { peers: &inner.peers, should_stop: &|| false }
+}
+
+/// What a thread of `inner` does about a lock that stays held.
+pub(crate) fn recovering<M: MappedMedium>(inner: &Inner<M>) -> impl Fn(&Lock) {
+    |lock| inner.peers.recover_holder(lock)
 }

@@ -1,12 +1,16 @@
 //! Tests of leaks: whatever a thread leaves behind that dies between two instructions, a concurrent
 //! collection frees it, and nothing else.
 
-use crate::allocator::slabs::Fill;
+use crate::allocator::bitmaps::Fill;
 use crate::allocator::words::UNCLEAN;
 use crate::allocator::zones::{UnitState, UnitUse};
-use crate::pool::{Inner, Pool, Start};
-use crate::tests::fixtures::{exclusive_pool, geometry, more_participants, participants};
-use crate::{CollectReport, Guard, PoolOptions};
+use crate::format::lifetime::Start;
+use crate::gc::CollectReport;
+use crate::open::options::PoolOptions;
+use crate::pool::Pool;
+use crate::pool::guard::Guard;
+use crate::pool::inner::Inner;
+use crate::tests::fixtures::{collection, exclusive_pool, geometry, more_participants, participants};
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -66,12 +70,12 @@ impl<M: MappedMedium> Rig<M> {
         assert!(findings.is_empty(), "{what}, after reclaim: {findings:?}");
         for &(offset, bytes) in &self.kept {
             for at in 0..bytes as u64 / 8 {
-                let word = self.inner().word_at(offset + at * 8).load(self.pool.medium(), Relaxed);
+                let word = self.inner().base().word_at(offset + at * 8).load(self.pool.medium(), Relaxed);
                 assert_eq!(word, offset ^ at, "{what}: the block at {offset:#x}");
             }
         }
         let used: u64 =
-            self.kept.iter().map(|&(_, bytes)| self.inner().memory.classes.footprint(bytes as u64)).sum();
+            self.kept.iter().map(|&(_, bytes)| self.inner().units().classes.footprint(bytes as u64)).sum();
         let space = self.pool.space();
         assert_eq!(
             (space.used_by_blocks, space.waiting_bytes, space.lost),
@@ -97,30 +101,33 @@ impl<M: MappedMedium> Rig<M> {
 
     /// Revalidated units in use `usage`.
     fn units(&self, usage: UnitUse) -> Vec<u64> {
-        let state = |unit: &u64| UnitState(self.inner().unit(*unit).state.load(self.pool.medium(), Relaxed));
+        let state =
+            |unit: &u64| UnitState(self.inner().units().unit(*unit).state.load(self.pool.medium(), Relaxed));
         let inner = self.inner();
         inner
+            .units()
             .all_units()
-            .filter(|unit| state(unit).usage() == usage && state(unit).open_seq() == inner.open_seq)
+            .filter(|unit| state(unit).usage() == usage && state(unit).open_seq() == inner.base().open_seq)
             .collect()
     }
 
     /// A unit without taken granules.
     fn empty_unit(&self) -> u64 {
         let inner = self.inner();
-        let empty = |unit: &u64| inner.unit(*unit).taken.load(self.pool.medium(), Relaxed) == 0;
+        let empty = |unit: &u64| inner.units().unit(*unit).taken.load(self.pool.medium(), Relaxed) == 0;
         inner
+            .units()
             .all_units()
-            .find(|unit| empty(unit) && inner.revalidate(*unit).usage() == UnitUse::Granules)
+            .find(|unit| empty(unit) && inner.units().revalidate(*unit).usage() == UnitUse::Granules)
             .unwrap()
     }
 
     fn state(&self, unit: u64) -> UnitState {
-        UnitState(self.inner().unit(unit).state.load(self.pool.medium(), Relaxed))
+        UnitState(self.inner().units().unit(unit).state.load(self.pool.medium(), Relaxed))
     }
 
     fn set_state(&self, unit: u64, state: UnitState) {
-        self.inner().unit(unit).state.store(self.pool.medium(), state.0, SeqCst);
+        self.inner().units().unit(unit).state.store(self.pool.medium(), state.0, SeqCst);
     }
 
     /// A full slab whose blocks are all kept.
@@ -135,7 +142,10 @@ impl<M: MappedMedium> Rig<M> {
         self.kept.extend(blocks);
         let unit = *self.units(UnitUse::Full).last().unwrap();
         let number = self.state(unit).class().unwrap();
-        assert_eq!(self.inner().fill(unit, self.inner().memory.classes.get(number).unwrap()), Fill::Full);
+        assert_eq!(
+            self.inner().units().fill(unit, self.inner().units().classes.get(number).unwrap()),
+            Fill::Full
+        );
         (unit, number)
     }
 
@@ -143,7 +153,8 @@ impl<M: MappedMedium> Rig<M> {
     /// and bit.
     fn forget_one_of(&mut self, unit: u64, number: usize) -> (u64, u64) {
         let inner = &*self.pool.0;
-        let (start, class) = (inner.memory.zones.start_of(unit), *inner.memory.classes.get(number).unwrap());
+        let (start, class) =
+            (inner.units().zones.start_of(unit), *inner.units().classes.get(number).unwrap());
         let at = self.kept.iter().position(|&(offset, _)| offset >= start && offset < start + 4096).unwrap();
         let (offset, _) = self.kept.swap_remove(at);
         let block = class.block_at(offset - start).unwrap();
@@ -158,7 +169,7 @@ impl<M: MappedMedium> Rig<M> {
             guard.retire(fill(&guard, 64), 64);
         }
         drop(guard);
-        (0..crate::reclaim::epoch::GRACE_EPOCHS).for_each(|_| _ = self.inner().try_advance());
+        (0..crate::reclaim::epoch::GRACE_EPOCHS).for_each(|_| _ = self.inner().epochs().try_advance());
     }
 }
 
@@ -189,8 +200,8 @@ fn page_between_owner_and_queue<M: MappedMedium>(rig: &mut Rig<M>) {
 
 fn bits_in_no_cache<M: MappedMedium>(rig: &mut Rig<M>) {
     for unit in rig.units(UnitUse::Listed) {
-        let class = rig.inner().memory.classes.get(rig.state(unit).class().unwrap()).unwrap();
-        rig.inner().allocated_word(unit, 0).fetch_or(rig.pool.medium(), class.valid(0), SeqCst);
+        let class = rig.inner().units().classes.get(rig.state(unit).class().unwrap()).unwrap();
+        rig.inner().units().allocated_word(unit, 0).fetch_or(rig.pool.medium(), class.valid(0), SeqCst);
     }
 }
 
@@ -203,14 +214,14 @@ fn slabs_in_no_cache<M: MappedMedium>(rig: &mut Rig<M>) {
         }
         // As recovery does with a slot: what is left of the cache belongs to no slab.
     }
-    rig.inner().drain_caches(guard.thread_slot());
+    rig.inner().heap().drain_caches(guard.thread_slot());
 }
 
 fn slabs_popped_but_listed<M: MappedMedium>(rig: &mut Rig<M>) {
-    for list in &rig.inner().shared().lists {
+    for list in &rig.inner().base().shared().lists {
         let head = list.head.load(rig.pool.medium(), Relaxed);
         if let Some(unit) = (head & 0xffff_ffff).checked_sub(1) {
-            let next = rig.inner().unit(unit).link.load(rig.pool.medium(), Relaxed) & 0xffff_ffff;
+            let next = rig.inner().units().unit(unit).link.load(rig.pool.medium(), Relaxed) & 0xffff_ffff;
             list.head.store(rig.pool.medium(), ((head >> 32) + 1) << 32 | next, Relaxed);
         }
     }
@@ -219,48 +230,48 @@ fn slabs_popped_but_listed<M: MappedMedium>(rig: &mut Rig<M>) {
 fn slab_listed_but_not_pushed<M: MappedMedium>(rig: &mut Rig<M>) {
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);
-    rig.inner().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
+    rig.inner().units().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
     rig.set_state(unit, rig.state(unit).with(UnitUse::Listed));
 }
 
 fn full_slab_with_a_free_block<M: MappedMedium>(rig: &mut Rig<M>) {
     let (unit, number) = rig.full_slab();
     let (word, bit) = rig.forget_one_of(unit, number);
-    rig.inner().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
+    rig.inner().units().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
 }
 
 fn full_slab_of_garbage<M: MappedMedium>(rig: &mut Rig<M>) {
     let (unit, number) = rig.full_slab();
-    let class = rig.inner().memory.classes.get(number).unwrap();
+    let class = rig.inner().units().classes.get(number).unwrap();
     (0..class.blocks).for_each(|_| _ = rig.forget_one_of(unit, number));
 }
 
 fn unit_that_is_no_slab_yet<M: MappedMedium>(rig: &mut Rig<M>) {
     let unit = rig.empty_unit();
-    rig.inner().unit(unit).taken.store(rig.pool.medium(), !0, SeqCst);
+    rig.inner().units().unit(unit).taken.store(rig.pool.medium(), !0, SeqCst);
 }
 
 fn granules_without_link<M: MappedMedium>(rig: &mut Rig<M>) {
     let unit = rig.empty_unit();
-    rig.inner().unit(unit).taken.store(rig.pool.medium(), 0xff00_00ff_0f0f_0001, SeqCst);
+    rig.inner().units().unit(unit).taken.store(rig.pool.medium(), 0xff00_00ff_0f0f_0001, SeqCst);
 }
 
 fn unit_without_hints<M: MappedMedium>(rig: &mut Rig<M>) {
     let unit = rig.empty_unit();
-    let zone = rig.inner().memory.zones.of_unit(unit);
+    let zone = rig.inner().units().zones.of_unit(unit);
     for hint in [crate::allocator::zones::Hint::Empty, crate::allocator::zones::Hint::Room] {
-        let (word, bit) = rig.inner().hint_word(hint, &zone, unit);
+        let (word, bit) = rig.inner().units().hint_word(hint, &zone, unit);
         word.fetch_and(rig.pool.medium(), !bit, SeqCst);
     }
 }
 
 fn new_slabs<M: MappedMedium>(rig: &mut Rig<M>) {
     for (number, usage) in [(3, UnitUse::Owned), (3, UnitUse::Reserve), (9, UnitUse::Owned)] {
-        let class = rig.inner().memory.classes.get(number).unwrap();
-        let unit = rig.inner().take_unit(number, class, usage).unwrap();
+        let class = rig.inner().units().classes.get(number).unwrap();
+        let unit = rig.inner().heap().granules.take_unit(number, class, usage).unwrap();
         // Its marks are what was there before.
         (0..u64::from(class.words)).for_each(|word| {
-            rig.inner().mark_word(unit, class, word).store(
+            rig.inner().units().mark_word(unit, class, word).store(
                 rig.pool.medium(),
                 0x5a5a_1234_5678_9abc >> word,
                 Relaxed,
@@ -270,15 +281,15 @@ fn new_slabs<M: MappedMedium>(rig: &mut Rig<M>) {
 }
 
 fn pages_of_the_reserve<M: MappedMedium>(rig: &mut Rig<M>) {
-    let class = rig.inner().memory.classes.of(512).unwrap();
-    let class = rig.inner().memory.classes.get(class).unwrap();
-    (0..3).for_each(|_| _ = rig.inner().take_from_reserve(class).unwrap());
+    let class = rig.inner().units().classes.of(512).unwrap();
+    let class = rig.inner().units().classes.get(class).unwrap();
+    (0..3).for_each(|_| _ = rig.inner().heap().take_from_reserve(class).unwrap());
 }
 
 fn bytes_lost<M: MappedMedium>(rig: &mut Rig<M>) {
     let guard = rig.pool.pin();
     let _ = fill(&guard, 512);
-    rig.inner().leak(512);
+    rig.inner().base().leak(512);
 }
 
 fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
@@ -308,11 +319,11 @@ fn whatever_is_left_comes_back() {
         let mut rig = Rig::new(exclusive_pool::<Dram>());
         let all = rig.take_everything();
         let used = |rig: &Rig<Dram>| -> u64 {
-            rig.kept.iter().map(|&(_, bytes)| rig.inner().memory.classes.footprint(bytes as u64)).sum()
+            rig.kept.iter().map(|&(_, bytes)| rig.inner().units().classes.footprint(bytes as u64)).sum()
         };
         let before = used(&rig);
         leave(&mut rig);
-        rig.inner().request_collection();
+        rig.inner().base().request_collection();
         assert!(rig.pool.needs_collection() && rig.pool.space().collecting);
         assert_eq!(rig.collect().unsound, 0, "{what}");
         rig.check(what);
@@ -333,7 +344,7 @@ fn all_of_it_together_comes_back_time_and_again() {
                 leave(&mut rig);
             }
         }
-        rig.inner().request_collection();
+        rig.inner().base().request_collection();
         assert!(rig.collect().freed > 0);
         rig.check("everything");
         // Makes room for the next round.
@@ -352,7 +363,7 @@ fn collection_keeps_reachable_blocks() {
     (0..50).for_each(|i| guard.retire(fill(&guard, BYTES[i % 8]), BYTES[i % 8]));
     drop(guard);
     let space = rig.pool.space();
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     // All that is allocated is reachable, in a cache, or in limbo.
     let report = rig.collect();
     assert_eq!((report.freed, report.unsound), (0, 0));
@@ -365,17 +376,21 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
     for stop in 0..6 {
         let mut rig = Rig::new(exclusive_pool::<Dram>());
         everything().iter().for_each(|(_, leave)| leave(&mut rig));
-        rig.inner().request_collection();
+        rig.inner().base().request_collection();
         // The steps of a collection, up to some point.
         let inner = rig.inner();
-        inner.clear_marks();
-        inner.start_marking();
+        collection(inner).clear_marks();
+        collection(inner).start_marking();
         if stop > 0 {
-            inner.snapshot_granules();
-            inner.mark_caches();
+            collection(inner).snapshot_granules();
+            collection(inner).mark_caches();
         }
         if stop > 1 {
-            inner.shared().sweeping.store(rig.pool.medium(), inner.all_units().nth(20).unwrap() + 1, SeqCst);
+            inner.base().shared().sweeping.store(
+                rig.pool.medium(),
+                inner.units().all_units().nth(20).unwrap() + 1,
+                SeqCst,
+            );
         }
         let guard = rig.pool.pin();
         let others: Vec<_> = (0..60).map(|i| (fill(&guard, BYTES[i % 8]), BYTES[i % 8])).collect();
@@ -392,7 +407,7 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
             slab_listed_but_not_pushed(&mut rig);
         }
         if stop > 4 {
-            rig.inner().request_collection();
+            rig.inner().base().request_collection();
         }
         assert!(rig.pool.needs_collection());
         rig.collect();
@@ -404,7 +419,7 @@ fn a_collector_that_died_anywhere_is_followed_by_another() {
 fn a_trace_that_gives_up_or_panics_frees_nothing() {
     let mut rig = Rig::new(exclusive_pool::<Dram>());
     everything().iter().for_each(|(_, leave)| leave(&mut rig));
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     let report = rig.pool.collect(&mut |marker| marker.give_up());
     assert_eq!((report.freed, report.units), (0, 0));
     let traced = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -422,7 +437,7 @@ fn stopped_collection_frees_nothing() {
         let (_directory, [pool, other]) = participants::<Shm, 2>(geometry());
         let rig = Rig::new(pool);
         fill(&rig.pool.pin(), 64);
-        rig.inner().request_collection();
+        rig.inner().base().request_collection();
         let (mut stays, asked) = ((!late).then(|| other.pin()), Cell::new(0));
         let should_stop = || asked.replace(asked.get() + 1) == 2;
         let report = rig.pool.collect_until(&should_stop, &mut |marker| {
@@ -430,11 +445,11 @@ fn stopped_collection_frees_nothing() {
             stays.get_or_insert_with(|| other.pin());
         });
         assert_eq!((report.freed, report.units, asked.get()), (0, 0, 3), "{late}");
-        assert!(rig.pool.needs_collection() && !rig.inner().is_marking());
+        assert!(rig.pool.needs_collection() && !rig.inner().base().is_marking());
         rig.take_everything();
         drop(stays);
         // Nor does it wait for another collector.
-        let busy = other.0.shared().collector.acquire_in(&other.0);
+        let busy = other.0.peers.acquire(&other.0.base().shared().collector);
         let report = rig.pool.collect_until(&|| true, &mut |_| panic!("another one collects"));
         assert_eq!(report, CollectReport::default());
         drop(busy);
@@ -453,7 +468,7 @@ fn stopped_collection_leaves_unclean_units_to_the_next() {
     let rig = Rig { pool, kept };
     let stays = other.pin();
     assert_eq!(rig.pool.collect_until(&|| true, &mut |_| panic!("before it traces")).freed, 0);
-    assert!(rig.inner().is_unclean());
+    assert!(rig.inner().base().is_unclean());
     drop(stays);
     assert!(rig.collect().freed >= 64);
     rig.check("at last");
@@ -462,12 +477,12 @@ fn stopped_collection_leaves_unclean_units_to_the_next() {
 #[test]
 fn a_doubt_during_a_collection_is_not_forgotten() {
     let rig = Rig::new(exclusive_pool::<Dram>());
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     rig.pool.collect(&mut |marker| {
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
         let guard = rig.pool.pin();
         let _ = fill(&guard, 64);
-        rig.inner().request_collection();
+        rig.inner().base().request_collection();
     });
     assert!(rig.pool.needs_collection());
     assert_eq!(rig.collect().freed, 64);
@@ -489,14 +504,14 @@ fn bytes_are_not_counted_while_a_cache_is_emptied() {
                     drop(guard);
                     wait(200);
                     let guard = rig.pool.pin();
-                    rig.inner().drain_caches(guard.thread_slot());
+                    rig.inner().heap().drain_caches(guard.thread_slot());
                     drop(guard);
                     wait(200);
                 }
             };
             scope.spawn(empty_again_and_again);
             (0..100).for_each(|_| wait(10 * (round % 10)));
-            while !rig.inner().recount_if_quiet() {}
+            while !rig.inner().limbo().recount_if_quiet() {}
             stop.store(true, Relaxed);
         });
         assert_eq!(rig.pool.verify_memory(), [], "round {round}");
@@ -509,7 +524,7 @@ fn contradicted_blocks_are_kept() {
     let guard = rig.pool.pin();
     let (small, large) = (fill(&guard, 64), fill(&guard, 9000));
     drop(guard);
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     let report = rig.pool.collect(&mut |marker| {
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
         marker.mark(small, 200);
@@ -520,9 +535,9 @@ fn contradicted_blocks_are_kept() {
     assert_eq!((report.unsound, report.freed), (3, 9000u64.next_multiple_of(64) - 64));
     rig.kept.push((small, 64));
     let guard = rig.pool.pin();
-    assert!(rig.inner().free_extent(large, 64));
+    assert!(rig.inner().heap().granules.free_extent(large, 64));
     drop(guard);
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     assert_eq!(rig.collect().freed, 0);
     rig.check("contradicted");
 }
@@ -533,7 +548,7 @@ fn a_pool_that_is_in_doubt_is_not_called_settled() {
     let options = PoolOptions::at(dir.path().join("pool")).size(SIZE).geometry(geometry());
     let mut rig = Rig::new(options.create::<Shm>().unwrap());
     everything().iter().for_each(|(_, leave)| leave(&mut rig));
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     let Rig { pool, kept } = rig;
     pool.close().unwrap();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
@@ -542,15 +557,15 @@ fn a_pool_that_is_in_doubt_is_not_called_settled() {
     let guard = rig.pool.pin();
     (0..20).for_each(|i| _ = fill(&guard, BYTES[i % 8]));
     drop(guard);
-    rig.inner().request_collection();
-    assert_eq!(rig.inner().shared().phase.load(rig.pool.medium(), Relaxed), UNCLEAN);
+    rig.inner().base().request_collection();
+    assert_eq!(rig.inner().base().shared().phase.load(rig.pool.medium(), Relaxed), UNCLEAN);
     rig.collect();
     rig.check("reopened");
     let Rig { pool, kept } = rig;
     pool.close().unwrap();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
     assert_eq!((rig.pool.found(), rig.pool.needs_collection()), (Start::Clean, false));
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     assert_eq!(rig.collect().freed, 0);
     rig.check("clean");
 }
@@ -567,14 +582,14 @@ fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
             pool.abandon()
         }
         let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
-        let open_seq = rig.inner().open_seq;
-        for unit in rig.inner().all_units() {
+        let open_seq = rig.inner().base().open_seq;
+        for unit in rig.inner().units().all_units() {
             let state = rig.state(unit);
             if state.open_seq() != open_seq && unit % 8 < 2 {
                 rig.set_state(unit, state.at_open_seq(open_seq).with(UnitUse::Revalidating));
             }
         }
-        rig.inner().request_collection();
+        rig.inner().base().request_collection();
         // Meanwhile other threads use the rest.
         let guard = rig.pool.pin();
         let more: Vec<_> = (0..20).map(|i| (fill(&guard, BYTES[i % 8]), BYTES[i % 8])).collect();
@@ -596,18 +611,24 @@ fn blocks_in_a_unit_under_revalidation_are_kept() {
     pool.abandon();
     let rig = Rig { pool: options.open::<Shm>().unwrap(), kept };
     // A crash was observed, so waits for the revalidation are short.
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     let inner = rig.inner();
     rig.pool.collect(&mut |marker| {
         let _guard = rig.pool.pin();
         // Other threads begin to revalidate unused units, and are slow.
-        let slow: Vec<_> =
-            inner.all_units().filter(|&unit| rig.state(unit).open_seq() != inner.open_seq).collect();
+        let slow: Vec<_> = inner
+            .units()
+            .all_units()
+            .filter(|&unit| rig.state(unit).open_seq() != inner.base().open_seq)
+            .collect();
         for &unit in &slow {
-            rig.set_state(unit, rig.state(unit).at_open_seq(inner.open_seq).with(UnitUse::Revalidating));
+            rig.set_state(
+                unit,
+                rig.state(unit).at_open_seq(inner.base().open_seq).with(UnitUse::Revalidating),
+            );
         }
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
-        slow.iter().for_each(|&unit| inner.resume_revalidation(unit, rig.state(unit)));
+        slow.iter().for_each(|&unit| inner.units().resume_revalidation(unit, rig.state(unit)));
     });
     rig.check("kept");
 }
@@ -620,15 +641,15 @@ fn disowned_slab_is_not_adopted_before_it_is_listed() {
     let full = rig.state(unit);
     // It has left its owner's cache, and the owner is about to mark it full.
     rig.set_state(unit, full.with(UnitUse::Owned));
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     rig.pool.collect(&mut |marker| {
         let _guard = rig.pool.pin();
         rig.kept.iter().for_each(|&(offset, bytes)| marker.mark(offset, bytes));
         // The owner does so. Another thread frees a block of it, and is about to list it.
-        rig.inner().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
+        rig.inner().units().allocated_word(unit, word).fetch_and(rig.pool.medium(), !bit, SeqCst);
         rig.set_state(unit, full.with(UnitUse::Listed));
     });
-    rig.inner().push(unit, rig.inner().unit(unit), full.with(UnitUse::Listed));
+    rig.inner().heap().push(unit, rig.inner().units().unit(unit), full.with(UnitUse::Listed));
     let findings = rig.pool.verify_memory();
     assert!(findings.is_empty(), "{findings:?}");
 }
@@ -639,7 +660,7 @@ fn with_empty_slabs() -> Rig<Dram> {
     let guard = rig.pool.pin();
     let blocks: Vec<u64> = (0..100).map(|_| fill(&guard, 512)).collect();
     blocks.iter().for_each(|&offset| guard.free(offset, 512));
-    rig.inner().drain_caches(guard.thread_slot());
+    rig.inner().heap().drain_caches(guard.thread_slot());
     drop(guard);
     rig
 }
@@ -648,17 +669,17 @@ fn with_empty_slabs() -> Rig<Dram> {
 fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
     let rig = with_empty_slabs();
     let empty = |unit: &u64| {
-        let class = rig.inner().memory.classes.get(rig.state(*unit).class().unwrap()).unwrap();
-        rig.inner().fill(*unit, class) == Fill::Empty
+        let class = rig.inner().units().classes.get(rig.state(*unit).class().unwrap()).unwrap();
+        rig.inner().units().fill(*unit, class) == Fill::Empty
     };
     let unit = rig.units(UnitUse::Listed).into_iter().find(empty).unwrap();
-    let after = rig.inner().inspect_unit(unit, |before| {
-        rig.inner().release_empty_slabs();
+    let after = rig.inner().units().inspect_unit(unit, |before| {
+        rig.inner().heap().release_empty_slabs();
         assert_eq!(rig.state(unit).0, before.0);
-        rig.inner().release_empty_slabs();
+        rig.inner().heap().release_empty_slabs();
         rig.state(unit).usage()
     });
-    assert_eq!((after, rig.inner().release_empty_slabs()), (UnitUse::Listed, 1));
+    assert_eq!((after, rig.inner().heap().release_empty_slabs()), (UnitUse::Listed, 1));
 }
 
 #[test]
@@ -666,10 +687,10 @@ fn an_empty_slab_that_a_collector_died_over_holds_nobody_up() {
     let rig = with_empty_slabs();
     for unit in rig.units(UnitUse::Listed) {
         // If it were popped and listed again and again, this would not end.
-        rig.inner().shared().sweeping.store(rig.pool.medium(), unit + 1, SeqCst);
-        rig.inner().release_empty_slabs();
+        rig.inner().base().shared().sweeping.store(rig.pool.medium(), unit + 1, SeqCst);
+        rig.inner().heap().release_empty_slabs();
     }
-    rig.inner().request_collection();
+    rig.inner().base().request_collection();
     rig.collect();
     rig.check("inspected");
     assert!(rig.take_everything() > 0);

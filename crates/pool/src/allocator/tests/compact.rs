@@ -1,7 +1,9 @@
 //! Tests of `compact`.
 
 use super::*;
-use crate::pool::Start;
+use crate::format::lifetime::Start;
+use crate::pool::Pool;
+use crate::pool::compaction::Sparse;
 use crate::tests::fixtures::{exclusive_pool, reopened};
 use terrace_medium::{Dram, Shm};
 
@@ -21,7 +23,7 @@ fn thinned<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> Vec<u64> {
 }
 
 fn slab_of(pool: &Pool<impl MappedMedium>, block: u64) -> u64 {
-    pool.0.memory.zones.start_of(pool.0.memory.zones.unit_of(block))
+    pool.0.units().zones.start_of(pool.0.units().zones.unit_of(block))
 }
 
 fn assert_sound(pool: &Pool<impl MappedMedium>) {
@@ -74,12 +76,12 @@ fn block_of_a_larger_class_survives_a_collection() {
 fn nothing_is_taken_from_a_slab_that_is_being_emptied() {
     let pool = exclusive_pool::<Dram>();
     let kept = thinned(&pool, BYTES);
-    let (slabs, slack) = pool.slack();
+    let (slabs, slack) = pool.compaction().slack();
     assert!(slack * 3 > slabs * 2 && slack < slabs);
-    let mut victims = pool.vacate(ALL, &|_| false);
+    let mut victims = pool.compaction().vacate(ALL, &|_| false);
     victims.sort_unstable();
-    assert!(victims.len() as u64 * pool.slab_bytes() > slabs / 2, "{} slabs", victims.len());
-    assert_eq!(pool.vacating(), victims);
+    assert!(victims.len() as u64 * pool.compaction().slab_bytes() > slabs / 2, "{} slabs", victims.len());
+    assert_eq!(pool.compaction().vacating(), victims);
     assert_sound(&pool);
     let is_inside = |block: &u64| victims.contains(&slab_of(&pool, *block));
     let more: Vec<u64> = std::iter::from_fn(|| take(&pool, BYTES)).collect();
@@ -94,10 +96,10 @@ fn nothing_is_taken_from_a_slab_that_is_being_emptied() {
     assert!(pool.pin().blocks_in(take(&pool, 3000).unwrap_or(0)).is_empty());
     // All are freed but one.
     inside[1..].iter().for_each(|&block| pool.pin().free(block, BYTES));
-    let (released, left) = pool.end_vacating(&victims, false);
+    let (released, left) = pool.compaction().end_vacating(&victims, false);
     assert_eq!((released + 1, left), (victims.len() as u64, vec![slab_of(&pool, inside[0])]));
     assert!(take(&pool, 3000).is_some(), "of another size");
-    assert_eq!(pool.end_vacating(&pool.vacating(), true), (0, vec![]));
+    assert_eq!(pool.compaction().end_vacating(&pool.compaction().vacating(), true), (0, vec![]));
     assert!(
         std::iter::from_fn(|| take(&pool, BYTES))
             .any(|block| slab_of(&pool, block) == slab_of(&pool, inside[0]))
@@ -110,16 +112,18 @@ fn nothing_is_taken_from_a_slab_that_is_being_emptied() {
 fn slabs_that_are_full_or_left_out_stay() {
     let pool = exclusive_pool::<Dram>();
     while take(&pool, BYTES).is_some() {}
-    assert!(pool.vacate(ALL, &|_| false).is_empty());
+    assert!(pool.compaction().vacate(ALL, &|_| false).is_empty());
     let pool = exclusive_pool::<Dram>();
     let kept = thinned(&pool, BYTES);
-    assert!(pool.vacate(ALL, &|_| true).is_empty());
-    assert!(pool.vacate(Sparse { bytes: u64::MAX, percent: 10 }, &|_| false).is_empty());
-    assert!(pool.vacate(Sparse { bytes: BYTES as u64 - 1, percent: 100 }, &|_| false).is_empty());
+    assert!(pool.compaction().vacate(ALL, &|_| true).is_empty());
+    assert!(pool.compaction().vacate(Sparse { bytes: u64::MAX, percent: 10 }, &|_| false).is_empty());
+    assert!(
+        pool.compaction().vacate(Sparse { bytes: BYTES as u64 - 1, percent: 100 }, &|_| false).is_empty()
+    );
     kept.iter().for_each(|&block| pool.pin().free(block, BYTES));
     // Empty slabs are released at once.
     let free = pool.space().free;
-    assert!(pool.vacate(ALL, &|_| false).is_empty() && pool.space().free > free + (512 << 10));
+    assert!(pool.compaction().vacate(ALL, &|_| false).is_empty() && pool.space().free > free + (512 << 10));
     assert_sound(&pool);
     pool.abandon();
 }
@@ -128,10 +132,10 @@ fn slabs_that_are_full_or_left_out_stay() {
 fn garbage_in_a_slab_that_is_being_emptied_is_collected() {
     let pool = exclusive_pool::<Dram>();
     thinned(&pool, BYTES);
-    let victims = pool.vacate(ALL, &|_| false);
+    let victims = pool.compaction().vacate(ALL, &|_| false);
     pool.request_collection();
     pool.collect(&mut |_| {});
-    assert_eq!(pool.end_vacating(&victims, false), (victims.len() as u64, vec![]));
+    assert_eq!(pool.compaction().end_vacating(&victims, false), (victims.len() as u64, vec![]));
     assert_sound(&pool);
 }
 
@@ -141,10 +145,10 @@ fn close_and_crash_leave_no_slab_that_is_being_emptied() {
         let mut kept = Vec::new();
         let (_directory, pool) = reopened::<Shm>(start, |pool| {
             kept = thinned(pool, BYTES);
-            assert!(!pool.vacate(ALL, &|_| false).is_empty());
+            assert!(!pool.compaction().vacate(ALL, &|_| false).is_empty());
         });
         pool.collect(&mut |marker| kept.iter().for_each(|&block| marker.mark(block, BYTES)));
-        assert!(pool.vacating().is_empty());
+        assert!(pool.compaction().vacating().is_empty());
         assert_sound(&pool);
         assert_eq!(pool.space().used_by_blocks, (kept.len() * BYTES) as u64, "{start:?}");
         assert!(kept.iter().all(|&block| take(&pool, BYTES) != Some(block)));
@@ -155,18 +159,18 @@ fn close_and_crash_leave_no_slab_that_is_being_emptied() {
 fn nothing_is_taken_in_a_window_before_it_is_closed() {
     let pool = exclusive_pool::<Dram>();
     let kept = thinned(&pool, BYTES);
-    let bytes = 3 * pool.slab_bytes();
-    let window = pool.cheapest_window(bytes, &|_| 0, &|_| false).unwrap();
+    let bytes = 3 * pool.compaction().slab_bytes();
+    let window = pool.compaction().cheapest_window(bytes, &|_| 0, &|_| false).unwrap();
     assert_eq!(window.end - window.start, bytes);
-    let slabs = pool.open_window(&window);
+    let slabs = pool.compaction().open_window(&window);
     assert!(slabs.iter().all(|slab| window.contains(slab)));
     let inside: Vec<u64> = kept.iter().copied().filter(|block| window.contains(block)).collect();
     inside.iter().for_each(|&block| pool.pin().free(block, BYTES));
-    assert_eq!(pool.end_vacating(&slabs, false), (slabs.len() as u64, vec![]));
-    assert!(pool.used_units_in(&window).is_empty());
+    assert_eq!(pool.compaction().end_vacating(&slabs, false), (slabs.len() as u64, vec![]));
+    assert!(pool.compaction().used_units_in(&window).is_empty());
     assert_eq!(take(&pool, bytes as usize), None);
     assert!(std::iter::from_fn(|| take(&pool, BYTES)).all(|block| !window.contains(&block)));
-    pool.close_window();
+    pool.compaction().close_window();
     assert_eq!(take(&pool, bytes as usize), Some(window.start));
     assert_sound(&pool);
     pool.abandon();
@@ -177,9 +181,9 @@ fn window_leaves_out_what_nobody_can_move() {
     let pool = exclusive_pool::<Dram>();
     let large = take(&pool, 5000).unwrap();
     let kept = thinned(&pool, BYTES);
-    let of_large = pool.0.memory.zones.unit_of(large);
+    let of_large = pool.0.units().zones.unit_of(large);
     let whole = |movable: &dyn Fn(u64) -> u32, stays: &dyn Fn(u64) -> bool| {
-        pool.cheapest_window(pool.slab_bytes(), movable, stays)
+        pool.compaction().cheapest_window(pool.compaction().slab_bytes(), movable, stays)
     };
     let first = whole(&|_| 0, &|_| false).unwrap();
     let other = whole(&|_| 0, &|slab| slab == first.start).unwrap();
@@ -188,12 +192,12 @@ fn window_leaves_out_what_nobody_can_move() {
     let is_slab = |slab: u64| kept.iter().any(|&block| slab_of(&pool, block) == slab);
     assert_eq!(whole(&|_| 0, &is_slab), None);
     let mut counts = Vec::new();
-    pool.for_each_unit_of(large, 5000, &mut |unit, granules| counts.push((unit, granules)));
+    pool.compaction().for_each_unit_of(large, 5000, &mut |unit, granules| counts.push((unit, granules)));
     assert!(counts.iter().any(|&(unit, _)| unit == of_large));
     let movable = |unit| counts.iter().find(|count| count.0 == unit).map_or(0, |count| count.1);
     let found = whole(&movable, &is_slab);
     assert!(found.is_none_or(|window| {
-        counts.iter().any(|&(unit, _)| pool.0.memory.zones.start_of(unit) == window.start)
+        counts.iter().any(|&(unit, _)| pool.0.units().zones.start_of(unit) == window.start)
     }));
     pool.abandon();
 }

@@ -1,9 +1,9 @@
 //! Tests of `granules`.
 
 use super::*;
-use crate::Geometry;
+use crate::format::layout::Geometry;
 use crate::pool::Pool;
-use crate::tests::fixtures::exclusive_pool;
+use crate::tests::fixtures::{collection, exclusive_pool};
 use terrace_medium::Dram;
 
 /// A pseudorandom sequence, the same in each run.
@@ -48,8 +48,8 @@ fn a_run_is_found_wherever_it_lies() {
 /// A zone whose units all lie in the pool as a whole.
 fn zone(pool: &Pool<Dram>) -> Zone {
     let inner = &pool.0;
-    let zone = inner.zones().find(|zone| zone.units == 64).unwrap();
-    assert_eq!(inner.units_in(&zone), zone.first..zone.end());
+    let zone = inner.units().zones().find(|zone| zone.units == 64).unwrap();
+    assert_eq!(inner.units().units_in(&zone), zone.first..zone.end());
     zone
 }
 
@@ -64,11 +64,11 @@ fn take_all_but_some(pool: &Pool<Dram>, zone: &Zone, dice: &mut Dice) -> Vec<boo
     }
     free.truncate((zone.units * GRANULES) as usize);
     for (unit, granules) in (zone.first..).zip(free.chunks_mut(GRANULES as usize)) {
-        let head = inner.memory.zones.header_granules(zone, unit);
+        let head = inner.units().zones.header_granules(zone, unit);
         (0..).zip(granules.iter_mut()).for_each(|(at, free)| *free &= head >> at & 1 == 0);
         let taken = (0..).zip(&*granules).fold(0, |taken, (at, &free)| taken | u64::from(!free) << at);
-        inner.unit(unit).taken.store(medium, taken, Relaxed);
-        inner.update_hints(unit);
+        inner.units().unit(unit).taken.store(medium, taken, Relaxed);
+        inner.units().update_hints(unit);
     }
     free
 }
@@ -91,9 +91,9 @@ fn search_finds_lowest_run_or_highest_large_one() {
         for align in [1, 4, 64] {
             let runs = runs(&zone, &free, count, align);
             let units = || zone.first..zone.end();
-            assert_eq!(pool.0.find_run(&zone, units(), count, align), runs.first().copied());
+            assert_eq!(pool.0.heap().granules.find_run(&zone, units(), count, align), runs.first().copied());
             if count > GRANULES {
-                assert_eq!(pool.0.find_last_run(units(), count, align), runs.last().copied());
+                assert_eq!(pool.0.heap().granules.find_last_run(units(), count, align), runs.last().copied());
             }
             *(if runs.is_empty() { &mut nothing } else { &mut found }) += 1;
         }
@@ -105,16 +105,20 @@ fn search_finds_lowest_run_or_highest_large_one() {
 fn next_hinted_unit_is_found_from_any_start() {
     let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
     let (inner, medium) = (&pool.0, pool.medium());
-    let zone = inner.zones().next().unwrap();
-    let units = inner.units_in(&zone);
-    let hint = |unit| inner.hint_word(Hint::Empty, &zone, unit);
+    let zone = inner.units().zones().next().unwrap();
+    let units = inner.units().units_in(&zone);
+    let hint = |unit| inner.units().hint_word(Hint::Empty, &zone, unit);
     units.clone().for_each(|unit| hint(unit).0.store(medium, 0, Relaxed));
     let hinted = [3, 63, 64, 190, 191, 600, units.end - 1];
     hinted.iter().map(|&unit| hint(unit)).for_each(|(word, bit)| _ = word.fetch_or(medium, bit, Relaxed));
     for from in units.clone() {
         for end in [from + 1, from + 70, units.end].map(|end| end.min(units.end)) {
             let expected = hinted.into_iter().find(|unit| (from..end).contains(unit));
-            assert_eq!(inner.next_hinted(Hint::Empty, &zone, from..end), expected, "{from}..{end}");
+            assert_eq!(
+                inner.heap().granules.next_hinted(Hint::Empty, &zone, from..end),
+                expected,
+                "{from}..{end}"
+            );
         }
     }
 }
@@ -124,26 +128,32 @@ fn granules_taken_during_collection_are_not_old() {
     let pool = exclusive_pool::<Dram>();
     let (inner, zone) = (&pool.0, zone(&pool));
     let unit = zone.first + 9;
-    inner.start_marking();
-    inner.revalidate(unit);
-    inner.unit(unit).old.store(pool.medium(), !0, Relaxed);
-    assert_eq!(inner.take_pieces(unit * GRANULES + 5, 20), Ok(()));
-    assert_eq!(inner.unit(unit).old.load(pool.medium(), Relaxed), !(low_bits(20) << 5));
+    collection(inner).start_marking();
+    inner.units().revalidate(unit);
+    inner.units().unit(unit).old.store(pool.medium(), !0, Relaxed);
+    assert_eq!(inner.heap().granules.take_pieces(unit * GRANULES + 5, 20), Ok(()));
+    assert_eq!(inner.units().unit(unit).old.load(pool.medium(), Relaxed), !(low_bits(20) << 5));
 }
 
 #[test]
 fn extent_lies_in_one_zone_and_is_freed_once() {
     let pool = exclusive_pool::<Dram>();
     let (inner, zone) = (&pool.0, zone(&pool));
-    let (zones, granule) = (&inner.memory.zones, 1 << inner.memory.zones.granule_log2());
+    let (zones, granule) = (&inner.units().zones, 1 << inner.units().zones.granule_log2());
     let first = zone.start + zone.header_bytes().next_multiple_of(granule);
     let all = zones.start_of(zone.end()) - first;
-    let is_one = |offset, bytes| inner.extent_at(offset, bytes).is_some();
-    assert_eq!(inner.extent_at(first, all), Some(((first - zones.base) / granule, all / granule)));
+    let is_one = |offset, bytes| inner.heap().granules.extent_at(offset, bytes).is_some();
+    assert_eq!(
+        inner.heap().granules.extent_at(first, all),
+        Some(((first - zones.base) / granule, all / granule))
+    );
     assert!(!is_one(first, all + 1) && !is_one(first - granule, granule) && !is_one(first + 8, 8));
     assert!(!is_one(first, u64::MAX / 2) && !is_one(pool.size(), 8) && !is_one(0, 8));
-    let extent = inner.take_extent(3 * granule).unwrap();
-    assert!(inner.free_extent(extent, 3 * granule) && !inner.free_extent(extent, 3 * granule));
+    let extent = inner.heap().granules.take_extent(3 * granule).unwrap();
+    assert!(
+        inner.heap().granules.free_extent(extent, 3 * granule)
+            && !inner.heap().granules.free_extent(extent, 3 * granule)
+    );
 }
 
 #[test]
@@ -152,8 +162,10 @@ fn the_largest_extents_are_taken_from_the_end() {
     for (size, geometry) in [(256 << 10, Geometry::tiny()), (64 << 20, Geometry::default())] {
         let pool = Pool::<Dram>::anonymous_with(size, geometry).unwrap();
         let (inner, middle) = (&pool.0, size / 2);
-        let most = (inner.memory.zones.units(size) * GRANULES / LARGE_PART).max(2 * GRANULES);
-        let take = |count: u64| inner.take_extent(count << inner.memory.zones.granule_log2()).unwrap();
+        let most = (inner.units().zones.units(size) * GRANULES / LARGE_PART).max(2 * GRANULES);
+        let take = |count: u64| {
+            inner.heap().granules.take_extent(count << inner.units().zones.granule_log2()).unwrap()
+        };
         assert!(take(most) < middle && take(most + 1) > middle, "of {size} bytes");
     }
 }
@@ -161,9 +173,9 @@ fn the_largest_extents_are_taken_from_the_end() {
 #[test]
 fn search_continues_at_hint_and_restarts_periodically() {
     let pool = exclusive_pool::<Dram>();
-    let take = || pool.0.take_extent(PAGE).unwrap();
+    let take = || pool.0.heap().granules.take_extent(PAGE).unwrap();
     let first = take();
-    pool.0.free_extent(first, PAGE);
+    pool.0.heap().granules.free_extent(first, PAGE);
     let later: Vec<u64> = (2..TURNS).map(|_| take()).collect();
     assert!(first < later[0] && later.is_sorted());
     assert_eq!(take(), first);
@@ -172,12 +184,15 @@ fn search_continues_at_hint_and_restarts_periodically() {
 #[test]
 fn a_unit_of_which_a_part_is_not_there_is_no_slab() {
     let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
-    let last = pool.0.memory.zones.units(pool.size()) - 1;
+    let last = pool.0.units().zones.units(pool.size()) - 1;
     let guard = pool.pin();
     while let Ok(block) = guard.alloc(64) {
         block.fenced_later().into_offset();
     }
-    assert!(pool.0.revalidate(last).usage() == UnitUse::Granules && pool.0.take_extent(PAGE).is_some());
+    assert!(
+        pool.0.units().revalidate(last).usage() == UnitUse::Granules
+            && pool.0.heap().granules.take_extent(PAGE).is_some()
+    );
 }
 
 #[test]
@@ -187,22 +202,24 @@ fn failed_take_of_a_run_takes_no_granule() {
     // From the middle of one unit into the fourth after it.
     let (first, count) = ((zone.first + 9) * GRANULES + 40, 4 * GRANULES);
     let words = || -> Vec<[u64; 2]> {
-        let both =
-            |unit| [&inner.unit(unit).taken, &inner.unit(unit).link].map(|it| it.load(medium, Relaxed));
-        inner.units_in(&zone).map(both).collect()
+        let both = |unit| {
+            [&inner.units().unit(unit).taken, &inner.units().unit(unit).link]
+                .map(|it| it.load(medium, Relaxed))
+        };
+        inner.units().units_in(&zone).map(both).collect()
     };
-    (zone.first + 9..zone.first + 14).for_each(|unit| _ = inner.revalidate(unit));
+    (zone.first + 9..zone.first + 14).for_each(|unit| _ = inner.units().revalidate(unit));
     let before = words();
     for unit in 0..5 {
         let at = zone.first + 9 + unit;
         let bit = if unit == 0 { 1 << 63 } else { 1 };
-        inner.unit(at).taken.fetch_or(medium, bit, Relaxed);
+        inner.units().unit(at).taken.fetch_or(medium, bit, Relaxed);
         let taken = words();
-        assert_eq!(inner.take_pieces(first, count), Err(at), "another is in its unit {unit}");
+        assert_eq!(inner.heap().granules.take_pieces(first, count), Err(at), "another is in its unit {unit}");
         assert_eq!(words(), taken);
-        inner.unit(at).taken.fetch_and(medium, !bit, Relaxed);
+        inner.units().unit(at).taken.fetch_and(medium, !bit, Relaxed);
     }
-    assert_eq!(inner.take_pieces(first, count), Ok(()));
+    assert_eq!(inner.heap().granules.take_pieces(first, count), Ok(()));
     for word in [0, 1] {
         let changed =
             words().iter().zip(&before).map(|(now, before)| now[word] ^ before[word]).collect::<Vec<u64>>();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::format::layout::PAGE;
-use crate::pool::Start;
+use crate::pool::Pool;
 use crate::tests::fixtures::{exclusive_pool, reopened};
 use terrace_medium::Dram;
 
@@ -14,8 +14,9 @@ fn take<M: MappedMedium>(pool: &Pool<M>, count: usize, bytes: usize) {
 #[test]
 fn every_byte_is_free_or_used_for_something() {
     let pool = exclusive_pool::<Dram>();
-    let zones = &pool.0.memory.zones;
-    let heads = pool.0.zones().flat_map(|zone| pool.0.units_in(&zone).map(move |unit| (zone, unit)));
+    let zones = &pool.0.units().zones;
+    let heads =
+        pool.0.units().zones().flat_map(|zone| pool.0.units().units_in(&zone).map(move |unit| (zone, unit)));
     let heads: u64 =
         heads.map(|(zone, unit)| u64::from(zones.header_granules(&zone, unit).count_ones())).sum();
     let slab = 1 << zones.slab_log2;
@@ -38,20 +39,20 @@ fn every_byte_is_free_or_used_for_something() {
     let space = pool.space();
     assert_eq!((space.waiting_bytes, space.readers, space.blocking_readers), (64, 1, 0));
     assert_eq!(space.used_by_blocks, used.used_by_blocks + 64 + 512, "its entry is in a chunk");
-    pool.0.try_advance();
+    pool.0.epochs().try_advance();
     assert_eq!(pool.space().blocking_readers, 1);
 }
 
 #[test]
 fn quarantined_memory_is_counted_once() {
     let pool = Pool::<Dram>::anonymous((1 << 20) + PAGE).unwrap();
-    let (inner, zones) = (&pool.0, &pool.0.memory.zones);
-    let (before, counted) = (pool.space(), inner.count_all());
+    let (inner, zones) = (&pool.0, &pool.0.units().zones);
+    let (before, counted) = (pool.space(), inner.units().count_all());
     // A unit with a zone's header, one that is free as a whole, and the last one, which lies in
     // the pool in part.
     let last = zones.units(pool.size()) - 1;
-    let is_free = |&unit: &u64| inner.unit(unit).taken.load(pool.medium(), Relaxed) == 0;
-    let free = inner.all_units().find(is_free).unwrap();
+    let is_free = |&unit: &u64| inner.units().unit(unit).taken.load(pool.medium(), Relaxed) == 0;
+    let free = inner.units().all_units().find(is_free).unwrap();
     assert!(0 < free && free < last && zones.usable(last, pool.size()) != !0);
     let granules = |unit| {
         let usable = zones.usable(unit, pool.size());
@@ -59,12 +60,16 @@ fn quarantined_memory_is_counted_once() {
     };
     let bytes = [0, free, last].map(granules).iter().sum::<u64>() << zones.granule_log2();
     for unit in [0, free, last] {
-        inner.unit(unit).state.store(pool.medium(), UnitState::quarantined(inner.open_seq).0, Relaxed);
-        inner.unit(unit).taken.store(pool.medium(), !0, Relaxed);
+        inner.units().unit(unit).state.store(
+            pool.medium(),
+            UnitState::quarantined(inner.base().open_seq).0,
+            Relaxed,
+        );
+        inner.units().unit(unit).taken.store(pool.medium(), !0, Relaxed);
     }
     let expected = Space { damaged: bytes, free: before.free - bytes, ..before };
     assert_eq!(Space { largest_free_extent: before.largest_free_extent, ..pool.space() }, expected);
-    assert_eq!(inner.count_all(), counted);
+    assert_eq!(inner.units().count_all(), counted);
     pool.abandon();
 }
 
@@ -77,8 +82,11 @@ fn the_longest_free_run_is_what_can_be_had_in_one_piece() {
     assert_eq!(guard.alloc(longest as usize + 1).err().unwrap().longest, Some(longest));
     drop(guard);
     // Memory beyond the pool is not free, whatever a damaged pool says of it.
-    pool.0.all_units().for_each(|unit| pool.0.unit(unit).taken.store(pool.medium(), !0, Relaxed));
-    assert_eq!(pool.0.longest_free_run(), 0);
+    pool.0
+        .units()
+        .all_units()
+        .for_each(|unit| pool.0.units().unit(unit).taken.store(pool.medium(), !0, Relaxed));
+    assert_eq!(pool.0.units().longest_free_run(), 0);
     pool.abandon();
 }
 
@@ -89,7 +97,7 @@ fn only_cleanly_closed_units_are_counted_by_their_bitmaps() {
             take(pool, 3, 1000);
             take(pool, 2, 64);
         });
-        assert_eq!(pool.0.count_all(), expected, "{start:?}");
+        assert_eq!(pool.0.units().count_all(), expected, "{start:?}");
     }
 }
 
@@ -97,9 +105,9 @@ fn only_cleanly_closed_units_are_counted_by_their_bitmaps() {
 fn a_sum_below_zero_is_nothing() {
     let pool = exclusive_pool::<Dram>();
     let sum = |value: u64| {
-        let base = &pool.0.shared().small_base;
+        let base = &pool.0.base().shared().small_base;
         base.store(pool.medium(), value, Relaxed);
-        pool.0.sum(base, |slot| &slot.small_bytes)
+        pool.0.base().sum(base, |slot| &slot.small_bytes)
     };
     let most = u64::MAX / 2;
     assert_eq!([0, 8, most, most + 1, u64::MAX - 7].map(sum), [0, 8, most, 0, 0]);
@@ -114,7 +122,7 @@ fn until_it_is_collected_what_a_death_left_is_used() {
         take(pool, 2, 64);
         before = pool.space();
     });
-    let slab = 1 << pool.0.memory.zones.slab_log2;
+    let slab = 1 << pool.0.units().zones.slab_log2;
     let guess = Space {
         used_by_blocks: 3 * 1024 + slab,
         slab_free: before.slab_free - (slab - 128),

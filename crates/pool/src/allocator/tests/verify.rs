@@ -1,6 +1,7 @@
 //! Tests of `verify`.
 
 use super::*;
+use crate::pool::Pool;
 use crate::tests::fixtures::exclusive_pool;
 use terrace_medium::{Dram, Word};
 
@@ -18,14 +19,15 @@ fn pool() -> Pool<Dram> {
 
 fn unit(pool: &Pool<Dram>, usage: UnitUse) -> u64 {
     let is_one = |&unit: &u64| {
-        pool.0.predicted_state(unit).usage() == usage && pool.0.predicted_state(unit).class().is_some()
+        pool.0.units().predicted_state(unit).usage() == usage
+            && pool.0.units().predicted_state(unit).class().is_some()
     };
-    pool.0.all_units().find(is_one).unwrap()
+    pool.0.units().all_units().find(is_one).unwrap()
 }
 
 fn free_unit(pool: &Pool<Dram>) -> u64 {
-    let is_free = |&unit: &u64| pool.0.unit(unit).taken.load(pool.medium(), Relaxed) == 0;
-    pool.0.all_units().find(is_free).unwrap()
+    let is_free = |&unit: &u64| pool.0.units().unit(unit).taken.load(pool.medium(), Relaxed) == 0;
+    pool.0.units().all_units().find(is_free).unwrap()
 }
 
 fn set(pool: &Pool<Dram>, word: &Word, value: u64) {
@@ -34,12 +36,12 @@ fn set(pool: &Pool<Dram>, word: &Word, value: u64) {
 
 fn set_state(pool: &Pool<Dram>, usage: UnitUse, to: impl Fn(UnitState) -> UnitState) {
     let unit = unit(pool, usage);
-    set(pool, &pool.0.unit(unit).state, to(pool.0.predicted_state(unit)).0);
+    set(pool, &pool.0.units().unit(unit).state, to(pool.0.units().predicted_state(unit)).0);
 }
 
 fn clear_hint(pool: &Pool<Dram>, hint: Hint) {
     let unit = free_unit(pool);
-    let (word, bit) = pool.0.hint_word(hint, &pool.0.memory.zones.of_unit(unit), unit);
+    let (word, bit) = pool.0.units().hint_word(hint, &pool.0.units().zones.of_unit(unit), unit);
     word.fetch_and(pool.medium(), !bit, Relaxed);
 }
 
@@ -49,18 +51,18 @@ type Wrong = (fn(&Pool<Dram>), &'static str, bool);
 const WRONG: [Wrong; 23] = [
     (|pool| clear_hint(pool, Hint::Empty), "the hints of a zone", false),
     (|pool| clear_hint(pool, Hint::Room), "the hints of a zone", false),
-    (|pool| set(pool, &pool.0.unit(0).taken, 0), "the granules of a zone's header", false),
-    (|pool| set(pool, &pool.0.unit(0).old, 1), "the old granules of a unit", true),
-    (|pool| set(pool, &pool.0.unit(0).old, !0), "the old granules of a unit", false),
+    (|pool| set(pool, &pool.0.units().unit(0).taken, 0), "the granules of a zone's header", false),
+    (|pool| set(pool, &pool.0.units().unit(0).old, 1), "the old granules of a unit", true),
+    (|pool| set(pool, &pool.0.units().unit(0).old, !0), "the old granules of a unit", false),
     (
-        |pool| set(pool, &pool.0.unit(0).state, UnitState::granules(1).with(UnitUse::Revalidating).0),
+        |pool| set(pool, &pool.0.units().unit(0).state, UnitState::granules(1).with(UnitUse::Revalidating).0),
         "a unit",
         true,
     ),
-    (|pool| set(pool, &pool.0.unit(0).link, 1), "the copy of a unit's granule bits", true),
-    (|pool| set(pool, &pool.0.shared().small_base, 8), "bytes in small blocks", true),
-    (|pool| set(pool, &pool.0.shared().large_base, 64), "bytes in extents", true),
-    (|pool| set(pool, &pool.0.unit(unit(pool, UnitUse::Full)).taken, 1), "a slab", false),
+    (|pool| set(pool, &pool.0.units().unit(0).link, 1), "the copy of a unit's granule bits", true),
+    (|pool| set(pool, &pool.0.base().shared().small_base, 8), "bytes in small blocks", true),
+    (|pool| set(pool, &pool.0.base().shared().large_base, 64), "bytes in extents", true),
+    (|pool| set(pool, &pool.0.units().unit(unit(pool, UnitUse::Full)).taken, 1), "a slab", false),
     (|pool| set_state(pool, UnitUse::Full, |state| state.with(UnitUse::Listed)), "a slab", true),
     (|pool| set_state(pool, UnitUse::Full, |state| state.with(UnitUse::Owned)), "a slab", true),
     (|pool| set_state(pool, UnitUse::Full, |state| state.with(UnitUse::Granules)), "a slab", true),
@@ -77,22 +79,26 @@ const WRONG: [Wrong; 23] = [
         "the cache of a thread slot",
         false,
     ),
-    (|pool| set(pool, &pool.0.unit(unit(pool, UnitUse::Listed)).link, 1 << 20), "a list of slabs", false),
+    (
+        |pool| set(pool, &pool.0.units().unit(unit(pool, UnitUse::Listed)).link, 1 << 20),
+        "a list of slabs",
+        false,
+    ),
     (|pool| lead_round(pool), "a list of slabs", false),
     (|pool| own(pool, pool.size()), "the cache of a thread slot", false),
-    (|pool| own(pool, pool.0.memory.zones.start_of(unit(pool, UnitUse::Owned))), "an owned slab", false),
-    (|pool| pool.0.count_fault(), "the count of invalid frees and damaged lists", false),
+    (|pool| own(pool, pool.0.units().zones.start_of(unit(pool, UnitUse::Owned))), "an owned slab", false),
+    (|pool| pool.0.base().count_fault(), "the count of invalid frees and damaged lists", false),
 ];
 
 fn lead_round(pool: &Pool<Dram>) {
     let unit = unit(pool, UnitUse::Listed);
-    set(pool, &pool.0.unit(unit).link, unit + 1);
+    set(pool, &pool.0.units().unit(unit).link, unit + 1);
 }
 
 /// Puts the slab at `at` into another cache of the slot, that of the class before.
 fn own(pool: &Pool<Dram>, at: u64) {
-    let last = pool.0.memory.classes.of(512).unwrap();
-    set(pool, &pool.0.thread_slot(0).caches[last - 1].place, at);
+    let last = pool.0.units().classes.of(512).unwrap();
+    set(pool, &pool.0.base().thread_slot(0).caches[last - 1].place, at);
 }
 
 #[test]
@@ -114,14 +120,14 @@ fn every_fault_is_found_and_crash_remains_only_when_collected() {
 fn finding_states_place_and_cause() {
     let pool = pool();
     let [damaged, reserve] = [free_unit(&pool), unit(&pool, UnitUse::Reserve)];
-    set(&pool, &pool.0.unit(damaged).state, UnitState::quarantined(pool.0.open_seq).0);
+    set(&pool, &pool.0.units().unit(damaged).state, UnitState::quarantined(pool.0.base().open_seq).0);
     set_state(&pool, UnitUse::Reserve, |state| state.with(UnitUse::Granules));
-    let [start, slab] = [damaged, reserve].map(|unit| pool.0.memory.zones.start_of(unit));
-    let class = pool.0.memory.classes.of(512).unwrap();
-    let found = format!("a slab of class {class}, Granules, open sequence {}", pool.0.open_seq);
+    let [start, slab] = [damaged, reserve].map(|unit| pool.0.units().zones.start_of(unit));
+    let class = pool.0.units().classes.of(512).unwrap();
+    let found = format!("a slab of class {class}, Granules, open sequence {}", pool.0.base().open_seq);
     let expected = [
         Finding::new(start, "the description of a memory unit", "intact metadata", "damage")
-            .with_bytes(1 << pool.0.memory.zones.slab_log2),
+            .with_bytes(1 << pool.0.units().zones.slab_log2),
         Finding::new(slab, "a slab", "a use that slabs have", found),
     ];
     let mut all = pool.verify_memory();
@@ -137,18 +143,18 @@ fn a_slab_that_has_yet_to_be_collected_is_in_order() {
     let (_directory, pool) = crate::tests::fixtures::reopened::<Dram>(crate::Start::Unclean, |pool| {
         let _ = pool.pin().alloc(64).unwrap().fenced_later().into_offset();
     });
-    let revalidated = |unit| pool.0.revalidate(unit).usage();
-    assert!(pool.0.all_units().map(revalidated).any(|usage| usage == UnitUse::Unclean));
+    let revalidated = |unit| pool.0.units().revalidate(unit).usage();
+    assert!(pool.0.units().all_units().map(revalidated).any(|usage| usage == UnitUse::Unclean));
     assert_eq!(pool.verify_memory(), []);
 }
 
 #[test]
 fn a_pool_that_is_damaged_all_over_is_not_described_to_the_end() {
     let pool = Pool::<Dram>::anonymous_with(8 << 20, crate::tests::fixtures::geometry()).unwrap();
-    let units: Vec<u64> = pool.0.all_units().collect();
+    let units: Vec<u64> = pool.0.units().all_units().collect();
     assert!(units.len() > FINDINGS_MAX + 1);
-    let damaged = UnitState::quarantined(pool.0.open_seq).0;
-    units.iter().for_each(|&unit| set(&pool, &pool.0.unit(unit).state, damaged));
+    let damaged = UnitState::quarantined(pool.0.base().open_seq).0;
+    units.iter().for_each(|&unit| set(&pool, &pool.0.units().unit(unit).state, damaged));
     assert_eq!(pool.verify_memory().len(), FINDINGS_MAX);
     pool.abandon();
 }

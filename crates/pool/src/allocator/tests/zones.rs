@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::format::layout::{Geometry, PAGE};
-use crate::{Pool, PoolOptions};
+use crate::open::options::PoolOptions;
+use crate::pool::Pool;
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::Dram;
 
 #[test]
@@ -41,10 +43,10 @@ fn headers_are_small_compared_to_zones() {
 
 #[test]
 fn zone_exists_once_its_whole_header_fits() {
-    let last = |pool: &Pool<Dram>| pool.0.zones().last().unwrap();
+    let last = |pool: &Pool<Dram>| pool.0.units().zones().last().unwrap();
     let options = PoolOptions::anonymous().geometry(Geometry::tiny()).size(64 << 10).max_size(8 << 20);
     let pool = options.create::<Dram>().unwrap();
-    let zones = &pool.0.memory.zones;
+    let zones = &pool.0.units().zones;
     // The first of those whose header is longer than a page.
     let large = zones.of_unit(240);
     assert!((2 * PAGE..3 * PAGE).contains(&large.header_bytes()));
@@ -52,11 +54,11 @@ fn zone_exists_once_its_whole_header_fits() {
         pool.grow(large.start + pages * PAGE).unwrap();
         assert_eq!(last(&pool) == large, is_there, "{pages} pages of it");
         for offset in (large.start..pool.size()).step_by(8) {
-            assert_eq!(pool.0.unit_at(offset).is_some(), is_there, "{offset:#x}");
+            assert_eq!(pool.0.units().unit_at(offset).is_some(), is_there, "{offset:#x}");
         }
     }
-    for zone in pool.0.zones() {
-        let (last, _) = pool.0.hint_word(Hint::Room, &zone, zone.end() - 1);
+    for zone in pool.0.units().zones() {
+        let (last, _) = pool.0.units().hint_word(Hint::Room, &zone, zone.end() - 1);
         assert_eq!(pool.region().offset_of(last).raw() + 8, zone.start + zone.header_bytes());
     }
 }
@@ -64,11 +66,13 @@ fn zone_exists_once_its_whole_header_fits() {
 #[test]
 fn hints_are_set_only_for_units_with_room() {
     let pool = Pool::<Dram>::anonymous(64 << 20).unwrap();
-    let zone = pool.0.zones().next().unwrap();
-    let all = || pool.0.units_in(&zone).map(|unit| (unit, pool.0.hint_word(Hint::Room, &zone, unit)));
+    let zone = pool.0.units().zones().next().unwrap();
+    let all = || {
+        pool.0.units().units_in(&zone).map(|unit| (unit, pool.0.units().hint_word(Hint::Room, &zone, unit)))
+    };
     for units in [0..1, 3..64, 70..130, 64..128, 5..300] {
         all().for_each(|(_, (word, _))| word.store(pool.medium(), 0, Relaxed));
-        pool.0.hint_at(&zone, units.clone());
+        pool.0.units().hint_at(&zone, units.clone());
         let hinted = all().filter(|(_, (word, bit))| word.load(pool.medium(), Relaxed) & bit != 0);
         assert!(hinted.map(|(unit, _)| unit).eq(units.clone()), "{units:?}");
     }

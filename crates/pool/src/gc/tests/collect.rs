@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::allocator::words::UNCLEAN;
-use crate::pool::Start;
-use crate::sharing::participants::{field, is_stopped};
+use crate::format::lifetime::Start;
+use crate::reclaim::epoch::GRACE_EPOCHS;
+use crate::sharing::process::{field, is_stopped};
+use crate::sharing::recover::CHECK_STOPPED_EVERY;
 use crate::sync::backoff::rest_with;
 use crate::tests::fixtures::{exclusive_pool, geometry, participants, reopened};
 use crate::tests::interleavings::{Hooked, hooked, offset_of};
@@ -47,20 +49,20 @@ fn reachable_lists_traced_blocks_in_order_with_sizes() {
 /// Calls `wait_for_collector` of `waiting` while `collector` collects, which ends after `looks`
 /// loads of the phase; without sleeping.
 fn wait_for(collector: &Pool<Hooked>, waiting: &Pool<Hooked>, looks: u32) -> bool {
-    let shared = waiting.0.shared();
-    let _collecting = collector.0.shared().collector.acquire_in(&collector.0);
+    let shared = waiting.0.base().shared();
+    let _collecting = collector.0.peers.acquire(&collector.0.base().shared().collector);
     shared.phase.store(waiting.medium(), UNCLEAN, Relaxed);
     let (at, other) = (offset_of(&waiting.0, &shared.phase), waiting.clone());
     let mut looked = 0;
     let look = move |access, offset| {
         looked += u32::from((access, offset) == (Access::Load, at));
         if looked == looks {
-            other.0.shared().phase.store(other.medium(), IDLE, Relaxed);
+            other.0.base().shared().phase.store(other.medium(), IDLE, Relaxed);
         }
     };
     let wait = || {
         rest_with(|| ());
-        hooked(look, || waiting.0.wait_for_collector())
+        hooked(look, || waiting.0.peers.wait_for_collector())
     };
     std::thread::scope(|scope| scope.spawn(wait).join().unwrap())
 }
@@ -68,7 +70,7 @@ fn wait_for(collector: &Pool<Hooked>, waiting: &Pool<Hooked>, looks: u32) -> boo
 #[test]
 fn wait_for_collector_ends_if_a_participant_is_stopped() {
     let (_directory, [collector, waiting]) = participants::<Hooked, 2>(geometry());
-    assert!(!waiting.0.wait_for_collector(), "there is none");
+    assert!(!waiting.0.peers.wait_for_collector(), "there is none");
     assert!(wait_for(&collector, &waiting, 10 * CHECK_STOPPED_EVERY));
     // The collector is a process that was stopped.
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -113,9 +115,9 @@ fn a_block_is_kept_by_any_byte_of_it() {
 fn grace_period_takes_three_epochs_and_stops_after_a_sleep() {
     thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
     let pool = exclusive_pool::<Dram>();
-    let began = pool.0.epoch();
-    assert_eq!(pool.0.wait_grace_period(&|| true), Some(()));
-    assert_eq!(pool.0.epoch(), began + GRACE_EPOCHS);
+    let began = pool.0.epochs().epoch();
+    assert_eq!(pool.0.peers.wait_grace_period(&|| true), Some(()));
+    assert_eq!(pool.0.epochs().epoch(), began + GRACE_EPOCHS);
     let _held_up = pool.pin();
     let wait = || {
         rest_with(|| RESTS.set(RESTS.get() + 1));
@@ -123,7 +125,7 @@ fn grace_period_takes_three_epochs_and_stops_after_a_sleep() {
             assert!(RESTS.get() > 4, "it has yielded a few times, and has not slept");
             true
         };
-        assert_eq!(pool.0.wait_grace_period(&should_stop), None);
+        assert_eq!(pool.0.peers.wait_grace_period(&should_stop), None);
     };
     std::thread::scope(|scope| scope.spawn(wait).join().unwrap());
 }

@@ -1,7 +1,8 @@
 //! Tests of `concurrent`.
 
 use super::*;
-use crate::tests::fixtures::exclusive_pool;
+use crate::pool::Pool;
+use crate::tests::fixtures::{collection, exclusive_pool};
 use crate::tests::interleavings::{Hooked, hooked, offset_of};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +16,7 @@ fn block<M: MappedMedium>(pool: &Pool<M>, bytes: usize) -> u64 {
 #[test]
 fn extent_traced_as_small_block_keeps_its_granule() {
     let pool = exclusive_pool::<Dram>();
-    let granule = 1 << pool.0.memory.zones.granule_log2();
+    let granule = 1 << pool.0.units().zones.granule_log2();
     let bytes = 140 * granule;
     // Covers the first and the last granule of a unit, wherever the extent begins.
     for at in 0..140 {
@@ -24,7 +25,10 @@ fn extent_traced_as_small_block_keeps_its_granule() {
         let named = extent + at * granule;
         let report = pool.collect(&mut |marker| marker.mark(named + 8, 24));
         assert_eq!((report.unsound, report.freed), (1, bytes - granule), "granule {at}");
-        assert!(pool.0.free_extent(named, granule), "granule {at} is free, and another is not");
+        assert!(
+            pool.0.heap().granules.free_extent(named, granule),
+            "granule {at} is free, and another is not"
+        );
     }
 }
 
@@ -49,10 +53,10 @@ fn granules_changed_during_snapshot_are_not_garbage() {
     let pool = exclusive_pool::<Dram>();
     let (inner, medium) = (&pool.0, pool.medium());
     let extents: Vec<u64> = (0..12).map(|_| block(&pool, 1000)).collect();
-    let slab = inner.unit_at(block(&pool, 24)).unwrap();
-    let old = |unit| inner.unit(unit).old.load(medium, Relaxed);
-    inner.snapshot_granules();
-    let snapshot: Vec<(u64, u64)> = inner.all_units().map(|unit| (unit, old(unit))).collect();
+    let slab = inner.units().unit_at(block(&pool, 24)).unwrap();
+    let old = |unit| inner.units().unit(unit).old.load(medium, Relaxed);
+    collection(inner).snapshot_granules();
+    let snapshot: Vec<(u64, u64)> = inner.units().all_units().map(|unit| (unit, old(unit))).collect();
     let guard = pool.pin();
     extents.iter().step_by(2).for_each(|&offset| guard.free(offset, 1000));
     drop(guard);
@@ -60,13 +64,13 @@ fn granules_changed_during_snapshot_are_not_garbage() {
     // the slab.
     for &(unit, snapshot) in &snapshot {
         let snapshot = if unit == slab { !0 } else { snapshot };
-        inner.unit(unit).old.store(medium, snapshot, Relaxed);
+        inner.units().unit(unit).old.store(medium, snapshot, Relaxed);
     }
-    inner.exclude_freed_granules();
-    let granule = 1u64 << inner.memory.zones.granule_log2();
+    collection(inner).exclude_freed_granules();
+    let granule = 1u64 << inner.units().zones.granule_log2();
     let is_old = |&offset: &u64| {
-        let unit = inner.unit_at(offset).unwrap();
-        let first = (offset - inner.memory.zones.start_of(unit)) / granule;
+        let unit = inner.units().unit_at(offset).unwrap();
+        let first = (offset - inner.units().zones.start_of(unit)) / granule;
         old(unit) >> first & 1 == 1
     };
     let still: Vec<bool> = extents.iter().map(is_old).collect();
@@ -77,7 +81,7 @@ fn granules_changed_during_snapshot_are_not_garbage() {
 #[test]
 fn a_collection_says_how_many_units_it_has_been_through() {
     let pool = exclusive_pool::<Dram>();
-    let units = pool.0.memory.zones.units(pool.size());
+    let units = pool.0.units().zones.units(pool.size());
     assert!(units > 200, "a pool of 1 MiB has {units} slabs of 4 KiB");
     for _ in 0..2 {
         pool.request_collection();
@@ -89,13 +93,13 @@ fn a_collection_says_how_many_units_it_has_been_through() {
 fn blocks_taken_during_sweep_of_their_word_are_kept() {
     let pool = exclusive_pool::<Hooked>();
     let (inner, kept) = (&pool.0, block(&pool, 24));
-    let (unit, class) = (inner.unit_at(kept).unwrap(), inner.memory.classes.of(24).unwrap());
-    inner.drain_caches(pool.pin().thread_slot());
-    inner.clear_marks();
-    inner.start_marking();
-    inner.mark_concurrently(unit, kept);
-    let class = inner.memory.classes.get(class).unwrap();
-    let marks = offset_of(inner, inner.mark_word(unit, class, 0));
+    let (unit, class) = (inner.units().unit_at(kept).unwrap(), inner.units().classes.of(24).unwrap());
+    inner.heap().drain_caches(pool.pin().thread_slot());
+    collection(inner).clear_marks();
+    collection(inner).start_marking();
+    collection(inner).mark_concurrently(unit, kept);
+    let class = inner.units().classes.get(class).unwrap();
+    let marks = offset_of(inner, inner.units().mark_word(unit, class, 0));
     let (other, fresh) = (pool.clone(), Rc::new(Cell::new(0)));
     let take = {
         let fresh = fresh.clone();
@@ -106,8 +110,9 @@ fn blocks_taken_during_sweep_of_their_word_are_kept() {
             }
         }
     };
-    let swept = hooked(take, || inner.inspect_unit(unit, |state| inner.sweep_unit(unit, state)));
-    assert_eq!((swept, inner.unit_at(fresh.get())), ((0, 0), Some(unit)));
+    let swept =
+        hooked(take, || inner.units().inspect_unit(unit, |state| collection(inner).sweep_unit(unit, state)));
+    assert_eq!((swept, inner.units().unit_at(fresh.get())), ((0, 0), Some(unit)));
     let guard = pool.pin();
     [kept, fresh.get()].iter().for_each(|&offset| guard.free(offset, 24));
     assert_eq!(pool.faults(), 0, "one of them was free");

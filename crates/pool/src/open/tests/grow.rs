@@ -1,8 +1,8 @@
 //! Tests of `grow`.
 
 use super::*;
-use crate::Geometry;
 use crate::allocator::zones::Hint;
+use crate::format::layout::Geometry;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::Dram;
 
@@ -37,7 +37,7 @@ fn a_shared_pool_grows_to_the_last_byte_that_all_have_reserved() {
 fn partial_last_unit_is_searched_after_growth() {
     let options = crate::PoolOptions::anonymous().size((1 << 20) + PAGE).max_size(4 << 20);
     let pool = options.create::<Dram>().unwrap();
-    let (size, zones) = (pool.size(), &pool.0.memory.zones);
+    let (size, zones) = (pool.size(), &pool.0.units().zones);
     let last = zones.units(size) - 1;
     let there = zones.usable(last, size);
     assert!(there != 0 && there != !0, "the last unit is in the pool in part: {there:#x}");
@@ -49,7 +49,7 @@ fn partial_last_unit_is_searched_after_growth() {
     }
     let zone = zones.of_unit(last);
     let is_hinted = |hint| {
-        let (word, bit) = pool.0.hint_word(hint, &zone, last);
+        let (word, bit) = pool.0.units().hint_word(hint, &zone, last);
         word.load(pool.medium(), Relaxed) & bit != 0
     };
     assert!(is_hinted(Hint::Empty) && is_hinted(Hint::Room));
@@ -62,7 +62,7 @@ fn partial_last_unit_is_searched_after_growth() {
 fn refused_thread_searches_again_after_growth() {
     let options = crate::PoolOptions::anonymous().size(1 << 20).max_size(4 << 20);
     let pool = options.geometry(crate::tests::fixtures::geometry()).create::<Dram>().unwrap();
-    let (size, zones) = (pool.size(), &pool.0.memory.zones);
+    let (size, zones) = (pool.size(), &pool.0.units().zones);
     let last = zones.units(size) - 1;
     assert!(zones.of_unit(last).end() > last + 1, "the next unit is of the same zone");
     let guard = pool.pin();
@@ -72,7 +72,7 @@ fn refused_thread_searches_again_after_growth() {
     let other = || {
         let guard = pool.pin();
         drop(guard.alloc(64).unwrap());
-        assert_eq!(pool.0.revalidate(last).usage(), crate::allocator::zones::UnitUse::Owned);
+        assert_eq!(pool.0.units().revalidate(last).usage(), crate::allocator::zones::UnitUse::Owned);
         // It owns a slab without an allocated block, which only it can release.
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(pool.pin().alloc(PAGE as usize).is_err())).join().unwrap()
@@ -87,11 +87,11 @@ fn refused_thread_searches_again_after_growth() {
 fn join_fails_if_growth_exceeds_reserved_addresses() {
     let (directory, [growing]) =
         crate::tests::fixtures::participants::<terrace_medium::Shm, 1>(Geometry::tiny());
-    growing.0.claim_size(MAX_POOL);
+    growing.0.base().claim_size(MAX_POOL);
     let options = crate::PoolOptions::at(directory.path().join("pool")).shared(true).max_size(4 << 20);
     let refused = options.open::<terrace_medium::Shm>().err().unwrap().to_string();
     let says = |part: &str| assert!(refused.contains(part), "{refused}");
     ["has grown to ", " and 4.0 MiB were reserved", "--max-size of at least that"].into_iter().for_each(says);
-    growing.0.claim_size(growing.size());
+    growing.0.base().claim_size(growing.size());
     assert!(options.open::<terrace_medium::Shm>().is_ok());
 }

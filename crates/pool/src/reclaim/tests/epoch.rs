@@ -1,8 +1,10 @@
 //! Tests of `epoch`.
 
 use super::*;
-use crate::Geometry;
+use crate::format::layout::Geometry;
+use crate::pool::Pool;
 use crate::reclaim::barrier::tests::missed;
+use crate::tests::fixtures::recovering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use terrace_medium::{Dram, Offset, Word};
 
@@ -14,9 +16,12 @@ fn pool() -> Pool<Dram> {
 fn heavy_pin_and_epoch_advance_see_each_other() {
     let pool = pool();
     let (inner, medium) = (&pool.0, pool.medium());
-    let missed = missed(|| inner.set_pin(inner.thread_slot(0), FULL_BARRIER | 1), || full_barrier(medium));
+    let missed = missed(
+        || inner.epochs().set_pin(inner.base().thread_slot(0), FULL_BARRIER | 1),
+        || full_barrier(medium),
+    );
     assert!(matches!(missed, None | Some(0)), "{missed:?}");
-    inner.clear_pin(inner.thread_slot(0), 0);
+    inner.epochs().clear_pin(inner.base().thread_slot(0), 0);
 }
 
 #[test]
@@ -26,14 +31,14 @@ fn thread_is_pinned_until_its_last_guard_drops() {
         let mut held: Vec<_> = (0..guards).map(|_| pool.pin()).collect();
         let slot = held[0].thread_slot();
         // As where pins are not light.
-        pool.0.request_unpin_work(slot, FULL_BARRIER);
+        pool.0.epochs().request_unpin_work(slot, FULL_BARRIER);
         while let Some(guard) = held.pop() {
             assert_eq!(guard.depth(), held.len() as u64 + 1);
-            assert_eq!(pool.0.is_pinned_before(slot, pool.0.epoch()), Some(false));
+            assert_eq!(pool.0.epochs().is_pinned_before(slot, pool.0.epochs().epoch()), Some(false));
         }
-        assert_eq!(pool.0.is_pinned_before(slot, pool.0.epoch()), None);
+        assert_eq!(pool.0.epochs().is_pinned_before(slot, pool.0.epochs().epoch()), None);
         assert_eq!(slot.pin.load(pool.medium(), Relaxed), FULL_BARRIER, "this flag stays");
-        pool.0.clear_pin(slot, 0);
+        pool.0.epochs().clear_pin(slot, 0);
     }
 }
 
@@ -42,7 +47,9 @@ fn unpin_work_requested_twice_is_done() {
     let pool = pool();
     let guard = pool.pin();
     let blocks = [(); 2].map(|()| guard.alloc(64).unwrap().fenced_later().into_offset());
-    blocks.iter().for_each(|&block| pool.0.push_overflow(guard.thread_slot(), block, 64));
+    blocks.iter().for_each(|&block| {
+        pool.0.limbo().push_overflow(guard.thread_slot(), block, 64, &recovering(&pool.0))
+    });
     let slot = guard.thread_slot();
     drop(guard);
     assert_eq!(slot.overflow_count.load(pool.medium(), Relaxed), 0, "moved to a limbo chunk");

@@ -1,13 +1,17 @@
 //! Tests of `limbo`.
 
 use super::*;
-use crate::allocator::blocks::{PATIENCE, REPEAT_PATIENCE};
 use crate::allocator::zones::{UnitState, UnitUse};
+use crate::gc::{CollectReport, Collection};
+use crate::open::options::PoolOptions;
+use crate::pool::Pool;
+use crate::pool::guard::Guard;
+use crate::pool::inner::Inner;
 use crate::reclaim::epoch::{DEPTH_MASK, FULL_BARRIER};
+use crate::reclaim::shortage::{PATIENCE, REPEAT_PATIENCE};
 use crate::sync::backoff::rest_with;
-use crate::tests::fixtures::{exclusive_pool, geometry, participants};
+use crate::tests::fixtures::{exclusive_pool, geometry, participants, recovering};
 use crate::tests::interleavings::{Hooked, hooked};
-use crate::{CollectReport, Guard, Pool, PoolOptions};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Barrier;
@@ -18,11 +22,12 @@ impl<M: MappedMedium> Inner<M> {
     /// Simulates a thread that dies while it drains a chunk of `slot`, with `freed` of its entries
     /// freed. Returns how many there were.
     pub(crate) fn leave_half_drained(&self, slot: &ThreadSlot, freed: u64) -> u64 {
-        let drained = self.detach_oldest(slot).expect("a chunk past its grace period");
-        let chunk = self.chunk(drained.chunk).expect("a chunk in the pool");
-        self.entries_of(chunk)
+        let drained = self.limbo().detach_oldest(slot).expect("a chunk past its grace period");
+        let chunk = self.limbo().chunk(drained.chunk).expect("a chunk in the pool");
+        self.limbo()
+            .entries_of(chunk)
             .take(freed as usize)
-            .for_each(|(offset, bytes)| self.free(slot, offset, bytes));
+            .for_each(|(offset, bytes)| self.heap().free(slot, offset, bytes));
         drained.entries
     }
 }
@@ -39,7 +44,7 @@ fn retire<M: MappedMedium>(guard: &Guard<'_, M>, count: u64, bytes: usize) {
 
 /// The chunks in a slot's queue, from the oldest on.
 fn queue<M: MappedMedium>(pool: &Pool<M>, slot: &ThreadSlot) -> Vec<u64> {
-    let next = |&chunk: &u64| Some(pool.0.chunk(chunk)?.next.load(pool.medium(), Relaxed));
+    let next = |&chunk: &u64| Some(pool.0.limbo().chunk(chunk)?.next.load(pool.medium(), Relaxed));
     let oldest = slot.oldest.load(pool.medium(), Relaxed);
     std::iter::successors(Some(oldest), next).take_while(|&chunk| chunk != 0).collect()
 }
@@ -68,10 +73,10 @@ fn with_chunks(chunks: u64) -> (tempfile::TempDir, Pool<Shm>, Pool<Shm>) {
 fn queue_after_death(dead: Pool<Shm>, survivor: &Pool<Shm>) -> Vec<u64> {
     dead.abandon();
     assert_eq!(survivor.recover_dead(), 1);
-    let left = whole_queue(survivor, survivor.0.thread_slot(0));
+    let left = whole_queue(survivor, survivor.0.base().thread_slot(0));
     let guard = survivor.pin();
     retire(&guard, CHUNK_ENTRIES, 8);
-    let chunks = whole_queue(survivor, survivor.0.thread_slot(0));
+    let chunks = whole_queue(survivor, survivor.0.base().thread_slot(0));
     assert!(chunks.starts_with(&left) && chunks.len() == left.len() + 1);
     drop(guard);
     survivor.collect(&mut |_| {});
@@ -84,13 +89,13 @@ fn queue_after_death(dead: Pool<Shm>, survivor: &Pool<Shm>) -> Vec<u64> {
 fn queue_is_repaired_after_crash_in_enqueue() {
     for (chunks, steps) in (0..3).flat_map(|chunks| (0..3).map(move |steps| (chunks, steps))) {
         let (_directory, dead, survivor) = with_chunks(chunks);
-        let (slot, medium) = (dead.0.thread_slot(0), dead.medium());
+        let (slot, medium) = (dead.0.base().thread_slot(0), dead.medium());
         let mut expected = queue(&dead, slot);
-        std::mem::forget(slot.queue_lock.acquire_in(&dead.0));
+        std::mem::forget(dead.0.peers.acquire(&slot.queue_lock));
         let chunk = slot.chunk.swap(medium, 0, Relaxed);
         if steps > 0 {
             expected.push(chunk);
-            match dead.0.chunk(slot.newest.load(medium, Relaxed)).filter(|_| chunks > 0) {
+            match dead.0.limbo().chunk(slot.newest.load(medium, Relaxed)).filter(|_| chunks > 0) {
                 Some(newest) => newest.next.store(medium, chunk, Relaxed),
                 None => slot.oldest.store(medium, chunk, Relaxed),
             }
@@ -106,13 +111,13 @@ fn queue_is_repaired_after_crash_in_enqueue() {
 fn queue_is_repaired_after_crash_in_dequeue() {
     for (chunks, steps) in (1..3).flat_map(|chunks| (0..3).map(move |steps| (chunks, steps))) {
         let (_directory, dead, survivor) = with_chunks(chunks);
-        let (slot, medium) = (dead.0.thread_slot(0), dead.medium());
+        let (slot, medium) = (dead.0.base().thread_slot(0), dead.medium());
         let mut expected = queue(&dead, slot);
         // Its open chunk is appended at recovery.
         expected.push(slot.chunk.load(medium, Relaxed));
-        std::mem::forget(slot.queue_lock.acquire_in(&dead.0));
+        std::mem::forget(dead.0.peers.acquire(&slot.queue_lock));
         if steps > 0 {
-            let oldest = dead.0.chunk(expected.remove(0)).unwrap();
+            let oldest = dead.0.limbo().chunk(expected.remove(0)).unwrap();
             slot.oldest.store(medium, oldest.next.load(medium, Relaxed), Relaxed);
         }
         if steps > 1 && chunks == 1 {
@@ -128,7 +133,7 @@ fn walk_of_a_cyclic_queue_ends() {
     let guard = pool.pin();
     retire(&guard, 2 * CHUNK_ENTRIES, 8);
     let (slot, newest) = (guard.thread_slot(), queue(&pool, guard.thread_slot())[1]);
-    pool.0.chunk(newest).unwrap().next.store(pool.medium(), newest, Relaxed);
+    pool.0.limbo().chunk(newest).unwrap().next.store(pool.medium(), newest, Relaxed);
     let most = 100 * pool.size() / CHUNK_BYTES;
     let count = || {
         let mut looks = 0;
@@ -137,8 +142,8 @@ fn walk_of_a_cyclic_queue_ends() {
             assert!(looks < most, "the walk has no end");
         }
     };
-    hooked(count(), || pool.0.repair_queue(slot));
-    hooked(count(), || _ = pool.0.missing_from_limbo(slot));
+    hooked(count(), || pool.0.limbo().repair_queue(slot));
+    hooked(count(), || _ = pool.0.limbo().missing_from_limbo(slot));
     drop(guard);
     pool.reclaim_blocking();
     assert!(pool.faults() > 0, "the double frees are counted");
@@ -164,10 +169,10 @@ fn a_page_is_closed_with_its_last_entry_or_when_it_holds_much() {
 #[test]
 fn epoch_advances_per_eighth_chunk_unless_drainable() {
     let pool = exclusive_pool::<Dram>();
-    let began = pool.0.epoch();
+    let began = pool.0.epochs().epoch();
     let passed = |chunks: u64, entries: u64, bytes: usize| {
         (0..chunks).for_each(|_| retire(&pool.pin(), entries, bytes));
-        pool.0.epoch() - began
+        pool.0.epochs().epoch() - began
     };
     assert_eq!(passed(CHUNKS_PER_ADVANCE - 1, CHUNK_ENTRIES, 8), 0);
     assert_eq!(passed(1, CHUNK_ENTRIES, 8), 1);
@@ -186,13 +191,13 @@ fn drain_frees_at_most_the_requested_expired_chunks() {
     let drain = |chunks| {
         let guard = pool.pin();
         (
-            pool.0.drain(guard.thread_slot(), chunks, guard.thread_slot()),
+            pool.0.limbo().drain(guard.thread_slot(), chunks, guard.thread_slot()),
             queue(&pool, guard.thread_slot()).len(),
         )
     };
     for _ in 0..GRACE_EPOCHS {
         assert_eq!(drain(u32::MAX), (0, 5), "before its time");
-        pool.0.try_advance();
+        pool.0.epochs().try_advance();
     }
     assert_eq!([0, 1, 2, 5, 5].map(drain), [(0, 5), (1, 4), (2, 2), (2, 0), (0, 0)]);
     whole_queue(&pool, pool.pin().thread_slot());
@@ -203,13 +208,13 @@ fn drain_frees_at_most_the_requested_expired_chunks() {
 fn a_page_without_an_entry_waits_like_any_other() {
     let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
-    assert!(pool.0.open_chunk(guard.thread_slot()).is_some());
-    pool.0.queue_chunk(guard.thread_slot());
-    assert_eq!(pool.0.drain(guard.thread_slot(), 1, guard.thread_slot()), 0);
+    assert!(pool.0.limbo().open_chunk(guard.thread_slot()).is_some());
+    pool.0.limbo().queue_chunk(guard.thread_slot(), &recovering(&pool.0));
+    assert_eq!(pool.0.limbo().drain(guard.thread_slot(), 1, guard.thread_slot()), 0);
     drop(guard);
-    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
+    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.epochs().try_advance());
     let guard = pool.pin();
-    assert_eq!(pool.0.drain(guard.thread_slot(), 1, guard.thread_slot()), 1);
+    assert_eq!(pool.0.limbo().drain(guard.thread_slot(), 1, guard.thread_slot()), 1);
 }
 
 #[test]
@@ -226,8 +231,8 @@ fn damaged_entry_count_stays_within_the_chunk() {
 fn leaked_bytes_are_counted_and_collected_when_shared() {
     let unshared = exclusive_pool::<Dram>();
     let (_directory, shared, _) = with_chunks(0);
-    unshared.0.leak(512);
-    shared.0.leak(512);
+    unshared.0.base().leak(512);
+    shared.0.base().leak(512);
     assert_eq!((unshared.space().lost, unshared.needs_collection()), (512, false));
     assert_eq!((shared.space().lost, shared.needs_collection()), (512, true));
 }
@@ -236,25 +241,25 @@ fn leaked_bytes_are_counted_and_collected_when_shared() {
 fn overflow<M: MappedMedium>(guard: &Guard<'_, M>, count: u64) -> Vec<(u64, u64)> {
     let overflowed = |_| {
         let block = guard.alloc(24).unwrap().fenced_later().into_offset();
-        guard.inner().push_overflow(guard.thread_slot(), block, 24);
+        guard.inner().limbo().push_overflow(guard.thread_slot(), block, 24, &recovering(guard.inner()));
         (block, 24)
     };
     (0..count).map(overflowed).collect()
 }
 
 fn overflowed<M: MappedMedium>(pool: &Pool<M>) -> u64 {
-    pool.0.thread_slot(0).overflow_count.load(pool.medium(), Relaxed)
+    pool.0.base().thread_slot(0).overflow_count.load(pool.medium(), Relaxed)
 }
 
 fn pin_of<M: MappedMedium>(pool: &Pool<M>) -> u64 {
-    pool.0.thread_slot(0).pin.load(pool.medium(), Relaxed)
+    pool.0.base().thread_slot(0).pin.load(pool.medium(), Relaxed)
 }
 
 /// A pool whose pins need a full barrier or, with flag 0, do not.
 fn pinned_with(flag: u64) -> Pool<Dram> {
     let options = PoolOptions::anonymous().size(SIZE).geometry(geometry());
     let pool = if flag == 0 { options.create() } else { options.reproducible().create() }.unwrap();
-    assert_eq!(pool.0.barrier_flag(), flag);
+    assert_eq!(pool.0.epochs().barrier_flag(), flag);
     pool
 }
 
@@ -266,9 +271,10 @@ fn overflow_moves_to_a_chunk_after_unpin() {
         let mut overflowed_blocks = overflow(&guard, 3);
         assert_eq!((overflowed(&pool), pin_of(&pool) & OVERFLOWED), (3, OVERFLOWED));
         drop(guard);
-        let chunk = pool.0.chunk(pool.0.thread_slot(0).chunk.load(pool.medium(), Relaxed)).unwrap();
+        let chunk =
+            pool.0.limbo().chunk(pool.0.base().thread_slot(0).chunk.load(pool.medium(), Relaxed)).unwrap();
         overflowed_blocks.reverse();
-        assert_eq!(pool.0.entries_of(chunk).collect::<Vec<_>>(), overflowed_blocks);
+        assert_eq!(pool.0.limbo().entries_of(chunk).collect::<Vec<_>>(), overflowed_blocks);
         assert_eq!((overflowed(&pool), pin_of(&pool), pool.waiting_bytes()), (0, flag, 72));
         pool.reclaim_blocking();
         assert_eq!((pool.waiting_bytes(), pool.space().used_by_blocks), (0, 0));
@@ -280,7 +286,7 @@ fn close_frees_overflow_entries() {
     let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
     overflow(&guard, 3);
-    pool.0.free_overflow(guard.thread_slot());
+    pool.0.limbo().free_overflow(guard.thread_slot());
     assert_eq!((overflowed(&pool), pin_of(&pool), pool.space().used_by_blocks), (0, 0, 0));
     std::mem::forget(guard);
 }
@@ -303,16 +309,16 @@ fn depths_at(pool: &Pool<Hooked>, offset: u64, run: impl FnOnce()) -> Vec<u64> {
 #[test]
 fn slot_is_pinned_while_its_overflow_moves() {
     let pool = exclusive_pool::<Hooked>();
-    let slot = pool.0.thread_slot(0);
+    let slot = pool.0.base().thread_slot(0);
     let [overflowed, chunk] =
-        [&slot.overflow_count, &slot.chunk].map(|word| pool.0.region.offset_of(word).raw());
+        [&slot.overflow_count, &slot.chunk].map(|word| pool.0.base().region.offset_of(word).raw());
     let guard = pool.pin();
     overflow(&guard, 3);
     assert_eq!(depths_at(&pool, overflowed, || drop(guard)), [1, 1, 1]);
-    assert_eq!(depths_at(&pool, chunk, || pool.0.flush_slot(slot)), [1]);
+    assert_eq!(depths_at(&pool, chunk, || pool.0.limbo().flush_slot(slot, &recovering(&pool.0))), [1]);
     assert_eq!(whole_queue(&pool, slot).len(), 1);
     // Nothing is left to flush.
-    assert_eq!(depths_at(&pool, chunk, || pool.0.flush_slot(slot)), []);
+    assert_eq!(depths_at(&pool, chunk, || pool.0.limbo().flush_slot(slot, &recovering(&pool.0))), []);
 }
 
 #[test]
@@ -321,9 +327,12 @@ fn a_seat_that_hands_over_what_it_has_goes_on_as_it_was() {
         for flags in [0, ONE_PIN, OVERFLOWED, ONE_PIN | OVERFLOWED] {
             let pool = pinned_with(pins);
             retire(&pool.pin(), 1, 8);
-            pool.0.thread_slot(0).pin.store(pool.medium(), flags, Relaxed);
-            pool.0.flush_slot(pool.0.thread_slot(0));
-            assert_eq!((pin_of(&pool), whole_queue(&pool, pool.0.thread_slot(0)).len()), (flags | pins, 1));
+            pool.0.base().thread_slot(0).pin.store(pool.medium(), flags, Relaxed);
+            pool.0.limbo().flush_slot(pool.0.base().thread_slot(0), &recovering(&pool.0));
+            assert_eq!(
+                (pin_of(&pool), whole_queue(&pool, pool.0.base().thread_slot(0)).len()),
+                (flags | pins, 1)
+            );
         }
     }
 }
@@ -337,8 +346,8 @@ fn take_everything(guard: &Guard<'_, Dram>, count: usize) -> Vec<u64> {
         while take(bytes).is_ok() {}
     }
     let inner = guard.inner();
-    let class = inner.memory.classes.get(inner.chunk_class().unwrap()).unwrap();
-    while inner.take_from_reserve(class).is_some() {}
+    let class = inner.units().classes.get(inner.limbo().chunk_class().unwrap()).unwrap();
+    while inner.heap().take_from_reserve(class).is_some() {}
     kept
 }
 
@@ -418,7 +427,7 @@ fn full_pool_drains_chunks_of_other_slots() {
     let guard = pool.pin();
     let kept = take_everything(&guard, 1);
     drop(guard);
-    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
+    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.epochs().try_advance());
     let guard = pool.pin();
     guard.retire(kept[0], 24);
     assert_eq!((overflowed(&pool), pool.waiting_bytes()), (0, 24));
@@ -426,9 +435,9 @@ fn full_pool_drains_chunks_of_other_slots() {
 
 /// The class of limbo chunks, the offset of the reserve, and the number of slabs.
 fn reserve(pool: &Pool<Shm>) -> (usize, u64, u64) {
-    let shared = pool.0.shared();
+    let shared = pool.0.base().shared();
     let [reserve, slabs] = [&shared.reserve, &shared.slab_units].map(|it| it.load(pool.medium(), Relaxed));
-    (pool.0.chunk_class().unwrap(), reserve, slabs)
+    (pool.0.limbo().chunk_class().unwrap(), reserve, slabs)
 }
 
 #[test]
@@ -438,22 +447,22 @@ fn reserve_survives_close_and_crash_if_valid() {
         let options = PoolOptions::at(directory.path().join("pool")).size(SIZE).geometry(geometry());
         let pool = options.create::<Shm>().unwrap();
         let (number, before, slabs) = reserve(&pool);
-        let class = *pool.0.memory.classes.get(number).unwrap();
+        let class = *pool.0.units().classes.get(number).unwrap();
         let left = if is_sound { before } else { before + (4 << 12) };
-        pool.0.shared().reserve.store(pool.medium(), left, Relaxed);
+        pool.0.base().shared().reserve.store(pool.medium(), left, Relaxed);
         if clean {
             pool.close().unwrap();
         } else {
             // Some of its chunks were in use.
-            (0..3).for_each(|_| _ = pool.0.take_from_reserve(&class));
+            (0..3).for_each(|_| _ = pool.0.heap().take_from_reserve(&class));
             pool.abandon();
         }
         let pool = options.open::<Shm>().unwrap();
         let (_, after, slabs_after) = reserve(&pool);
-        let unit = pool.0.unit_at(after).unwrap();
-        let state = UnitState(pool.0.unit(unit).state.load(pool.medium(), Relaxed));
-        assert!(state == UnitState::slab(pool.0.open_seq, number, UnitUse::Reserve));
-        let chunks = (0..).take_while(|_| pool.0.take_from_reserve(&class).is_some()).count();
+        let unit = pool.0.units().unit_at(after).unwrap();
+        let state = UnitState(pool.0.units().unit(unit).state.load(pool.medium(), Relaxed));
+        assert!(state == UnitState::slab(pool.0.base().open_seq, number, UnitUse::Reserve));
+        let chunks = (0..).take_while(|_| pool.0.heap().take_from_reserve(&class).is_some()).count();
         assert_eq!(chunks, class.blocks as usize);
         if is_sound {
             assert_eq!((after, slabs_after), (before, slabs), "{clean}");
@@ -468,9 +477,9 @@ fn late_pin_frees_nothing_under_newer_readers() {
     let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
     let block = pool.pin().alloc(40).unwrap().fenced_later().into_offset();
     // The thread has read the epoch; others advance it before it sets its pin.
-    let found = pool.0.epoch();
-    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
-    assert_eq!(pool.0.epoch(), found + GRACE_EPOCHS);
+    let found = pool.0.epochs().epoch();
+    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.epochs().try_advance());
+    assert_eq!(pool.0.epochs().epoch(), found + GRACE_EPOCHS);
     let (pinned, gone) = (Barrier::new(2), Barrier::new(2));
     let mut waiting = 0;
     std::thread::scope(|scope| {
@@ -481,10 +490,10 @@ fn late_pin_frees_nothing_under_newer_readers() {
         });
         pinned.wait();
         let guard = pool.pin();
-        pool.0.set_pin_at(found, guard.thread_slot(), 1);
+        pool.0.epochs().set_pin_at(found, guard.thread_slot(), 1);
         guard.retire(block, 40);
-        pool.0.queue_chunk(guard.thread_slot());
-        pool.0.drain_all(guard.thread_slot());
+        pool.0.limbo().queue_chunk(guard.thread_slot(), &recovering(&pool.0));
+        pool.0.limbo().drain_all(guard.thread_slot());
         waiting = pool.space().waiting_bytes;
         drop(guard);
         gone.wait();
@@ -509,7 +518,7 @@ fn no_thread_waits_for_a_queue_lock_of_a_stopped_one() {
     let slot = guard.thread_slot();
     retire(&guard, CHUNK_ENTRIES, 8);
     let chunks = whole_queue(&pool, slot);
-    std::mem::forget(slot.queue_lock.try_acquire_in(&still.0).expect("it is free"));
+    std::mem::forget(slot.queue_lock.try_acquire_in(still.0.base()).expect("it is free"));
     std::thread::scope(|scope| {
         let work = || {
             rest_with(wait_in_vain);
@@ -517,8 +526,8 @@ fn no_thread_waits_for_a_queue_lock_of_a_stopped_one() {
             let guard = pool.pin();
             retire(&guard, 3 * CHUNK_ENTRIES + 1, 8);
             drop(guard);
-            let gave_up = || still.0.mark_limbo(&|_, _| {}, &|| true).is_none();
-            assert!(gave_up() && still.0.missing_from_limbo(slot).is_none());
+            let gave_up = || still.0.limbo().mark_limbo(&|_, _| {}, &|_| true).is_none();
+            assert!(gave_up() && still.0.limbo().missing_from_limbo(slot).is_none());
         };
         scope.spawn(work).join().unwrap();
     });
@@ -528,13 +537,13 @@ fn no_thread_waits_for_a_queue_lock_of_a_stopped_one() {
     assert_eq!(pool.space().waiting_bytes, 8 * (6 * CHUNK_ENTRIES + 2));
     // Nor where no memory for a chunk is left: what finds no place leaks, and is collected.
     let block = guard.alloc(64).unwrap().fenced_later().into_offset();
-    pool.0.push_overflow(slot, block, 64);
+    pool.0.limbo().push_overflow(slot, block, 64, &recovering(&pool.0));
     assert_eq!(pool.space().lost, 64);
     drop(guard);
-    let slot = pool.0.index_of(slot) as u32;
+    let slot = pool.0.base().index_of(slot) as u32;
     pool.close().unwrap();
     // The stopped one continues.
-    still.0.thread_slot(slot).queue_lock.release_in(&still.0);
+    still.0.base().thread_slot(slot).queue_lock.release_in(still.0.base());
     still.reclaim_blocking();
     still.collect(&mut |_| {});
     let space = still.space();
@@ -550,20 +559,20 @@ fn push_overflow_waits_for_the_queue_lock() {
     let (_directory, [looking, pool]) = participants::<Shm, 2>(geometry());
     let guard = pool.pin();
     let block = guard.alloc(64).unwrap().fenced_later().into_offset();
-    let slot = pool.0.index_of(guard.thread_slot()) as u32;
-    std::mem::forget(guard.thread_slot().queue_lock.try_acquire_in(&looking.0).expect("it is free"));
+    let slot = pool.0.base().index_of(guard.thread_slot()) as u32;
+    std::mem::forget(guard.thread_slot().queue_lock.try_acquire_in(looking.0.base()).expect("it is free"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while RESTS.load(Relaxed) < 50 {
                 std::thread::yield_now();
             }
-            looking.0.thread_slot(slot).queue_lock.release_in(&looking.0);
+            looking.0.base().thread_slot(slot).queue_lock.release_in(looking.0.base());
         });
         rest_with(|| _ = RESTS.fetch_add(1, Relaxed));
-        pool.0.push_overflow(guard.thread_slot(), block, 64);
+        pool.0.limbo().push_overflow(guard.thread_slot(), block, 64, &recovering(&pool.0));
         RESTS.store(50, Relaxed);
     });
-    assert_eq!((pool.0.has_overflow(guard.thread_slot()), pool.space().lost), (true, 0));
+    assert_eq!((pool.0.limbo().has_overflow(guard.thread_slot()), pool.space().lost), (true, 0));
 }
 
 #[test]
@@ -573,22 +582,26 @@ fn chunk_moved_to_a_scanned_queue_is_marked() {
     let guard = pool.pin();
     let slot = guard.thread_slot();
     retire(&guard, CHUNK_ENTRIES - 1, 8);
-    std::mem::forget(slot.queue_lock.try_acquire_in(&still.0).expect("it is free"));
-    let collector = &still.0;
-    let first = collector.used_slots().next().unwrap();
-    assert!(!std::ptr::eq(first, collector.thread_slot(pool.0.index_of(slot) as u32)), "it is scanned later");
-    collector.clear_marks();
-    collector.start_marking();
-    let owned = collector.mark_caches();
+    std::mem::forget(slot.queue_lock.try_acquire_in(still.0.base()).expect("it is free"));
+    let base = still.0.base();
+    let first = base.used_slots().next().unwrap();
+    assert!(
+        !std::ptr::eq(first, base.thread_slot(pool.0.base().index_of(slot) as u32)),
+        "it is scanned later"
+    );
     let is_closed = Cell::new(false);
     let close = || {
         if !is_closed.replace(true) {
-            pool.0.queue_chunk(slot);
-            slot.queue_lock.release_in(&still.0);
+            pool.0.limbo().queue_chunk(slot, &recovering(&pool.0));
+            slot.queue_lock.release_in(still.0.base());
         }
         false
     };
-    assert!(collector.mark_limbo_and_overflow(&close).is_some() && is_closed.get());
+    let collector = Collection { peers: &still.0.peers, should_stop: &close };
+    collector.clear_marks();
+    collector.start_marking();
+    let owned = collector.mark_caches();
+    assert!(collector.mark_limbo_and_overflow().is_some() && is_closed.get());
     let mut report = CollectReport::default();
     let (candidates, _) = collector.orphan_candidates(&owned);
     collector.sweep_concurrently(&candidates, &mut report);

@@ -1,10 +1,12 @@
 //! Tests of `slots`.
 
 use super::*;
+use crate::format::layout::Geometry;
+use crate::open::options::PoolOptions;
+use crate::pool::Pool;
 use crate::reclaim::epoch::DEPTH_MASK;
 use crate::sync::lock::set_thread_number;
-use crate::tests::fixtures::participants;
-use crate::{Geometry, Pool, PoolOptions};
+use crate::tests::fixtures::{participants, recovering};
 use std::sync::mpsc;
 use terrace_medium::{Dram, Shm};
 
@@ -51,17 +53,17 @@ fn with_threads<R>(threads: usize, each: impl Fn() + Sync, run: impl FnOnce() ->
 #[test]
 fn slot_index_follows_position() {
     let pool = pool(7);
-    assert!((0..7).all(|index| pool.0.index_of(pool.0.thread_slot(index)) == u64::from(index)));
+    assert!((0..7).all(|index| pool.0.base().index_of(pool.0.base().thread_slot(index)) == u64::from(index)));
 }
 
 #[test]
 fn next_thread_takes_slot_and_caches_of_an_ended_one() {
     let pool = pool(8);
-    let unit_of = |offset: u64| pool.0.unit_at(offset).unwrap();
+    let unit_of = |offset: u64| pool.0.units().unit_at(offset).unwrap();
     let units: Vec<u64> = (0..20)
         .map(|_| in_thread(|| unit_of(pool.pin().alloc(64).unwrap().fenced_later().into_offset())))
         .collect();
-    assert_eq!((pool.0.count_taken_slots(), pool.0.used_slots().count()), (1, 1));
+    assert_eq!((pool.0.epochs().count_taken_slots(), pool.0.base().used_slots().count()), (1, 1));
     assert!(units.iter().all(|&unit| unit == units[0]), "all from one slab: {units:?}");
     // Two concurrent threads need two.
     with_threads(
@@ -69,7 +71,7 @@ fn next_thread_takes_slot_and_caches_of_an_ended_one() {
         || drop(pool.pin()),
         || {
             drop(pool.pin());
-            assert_eq!((pool.0.count_taken_slots(), pool.0.used_slots().count()), (2, 2));
+            assert_eq!((pool.0.epochs().count_taken_slots(), pool.0.base().used_slots().count()), (2, 2));
         },
     );
 }
@@ -80,7 +82,7 @@ fn thread_has_one_slot_per_pool() {
     for _ in 0..3 {
         for pool in &pools {
             assert_eq!(pool.try_pin().unwrap().slot_index(), 0);
-            assert_eq!(pool.0.count_taken_slots(), 1);
+            assert_eq!(pool.0.epochs().count_taken_slots(), 1);
         }
     }
     // Another thread takes a slot in each, too.
@@ -97,7 +99,7 @@ fn thread_forgets_only_closed_pools() {
         }
         assert!(TAKEN_SLOTS.with(|slots| slots.0.borrow().len()) <= 2);
         drop(kept.pin());
-        assert_eq!(kept.0.count_taken_slots(), 1);
+        assert_eq!(kept.0.epochs().count_taken_slots(), 1);
     });
 }
 
@@ -106,12 +108,12 @@ fn at_most_three_quarters_of_slots_are_kept() {
     for (slots, kept) in [(1, 0), (2, 1), (3, 2), (4, 3), (5, 3), (7, 5), (8, 6), (9, 6)] {
         let pool = pool(slots);
         for threads in 0..=slots as usize {
-            let taken = with_threads(threads, || drop(pool.pin()), || pool.0.count_taken_slots());
+            let taken = with_threads(threads, || drop(pool.pin()), || pool.0.epochs().count_taken_slots());
             assert_eq!(taken, kept.min(threads as u64), "of {slots}, by {threads} threads");
-            assert_eq!(pool.0.shared().slots_taken.load(pool.medium(), Relaxed), taken);
+            assert_eq!(pool.0.base().shared().slots_taken.load(pool.medium(), Relaxed), taken);
             // Release the slots that the threads left, for the next round.
-            pool.0.for_each_idle_slot(|_| ());
-            assert_eq!(pool.0.count_taken_slots(), 0, "of {slots}, by {threads} threads");
+            pool.0.epochs().for_each_idle_slot(|_| ());
+            assert_eq!(pool.0.epochs().count_taken_slots(), 0, "of {slots}, by {threads} threads");
         }
     }
 }
@@ -123,7 +125,7 @@ fn kept_slots_are_limited_across_participants() {
         let taken = with_threads(
             slots as usize / 2,
             || drop(one.pin()),
-            || with_threads(slots as usize / 2, || drop(two.pin()), || one.0.count_taken_slots()),
+            || with_threads(slots as usize / 2, || drop(two.pin()), || one.0.epochs().count_taken_slots()),
         );
         assert_eq!(taken, kept, "of {slots}");
     }
@@ -135,14 +137,14 @@ fn temporary_slot_is_free_after_the_pin() {
     let slot = large.pin().slot_index();
     for _ in 0..3 {
         let guard = small.pin();
-        assert_eq!((small.0.count_taken_slots(), guard.slot_index()), (1, 0));
+        assert_eq!((small.0.epochs().count_taken_slots(), guard.slot_index()), (1, 0));
         let inner = small.pin();
         drop(guard);
-        assert_eq!((small.0.count_taken_slots(), inner.depth()), (1, 1));
+        assert_eq!((small.0.epochs().count_taken_slots(), inner.depth()), (1, 1));
         drop(inner);
-        assert_eq!(small.0.count_taken_slots(), 0);
+        assert_eq!(small.0.epochs().count_taken_slots(), 0);
         // This thread's slot in another pool is unaffected.
-        assert_eq!((large.pin().slot_index(), large.0.count_taken_slots()), (slot, 1));
+        assert_eq!((large.pin().slot_index(), large.0.epochs().count_taken_slots()), (slot, 1));
         in_thread(|| assert_eq!(small.pin().slot_index(), 0));
     }
 }
@@ -154,7 +156,7 @@ fn temporary_slots_are_searched_from_the_thread_number() {
         12,
         || drop(pool.pin()),
         || {
-            assert_eq!((pool.0.count_taken_slots(), pool.0.used_slots().count()), (12, 12));
+            assert_eq!((pool.0.epochs().count_taken_slots(), pool.0.base().used_slots().count()), (12, 12));
             let slot_of = |number| {
                 in_thread(|| {
                     set_thread_number(number);
@@ -179,12 +181,15 @@ fn heavy_pins_carry_the_full_barrier_flag() {
     for slots in [8, 1] {
         let heavy = options(slots).reproducible().create::<Dram>().unwrap();
         let usual = options(slots).create::<Dram>().unwrap();
-        assert!(!heavy.0.light_pins);
+        assert!(!heavy.0.base().light_pins);
         for pool in [&heavy, &usual] {
             for _ in 0..2 {
                 let guard = pool.pin();
                 let pin_word = guard.thread_slot().pin.load(pool.medium(), Relaxed);
-                assert_eq!((pin_word & FULL_BARRIER == 0, pin_word & DEPTH_MASK), (pool.0.light_pins, 1));
+                assert_eq!(
+                    (pin_word & FULL_BARRIER == 0, pin_word & DEPTH_MASK),
+                    (pool.0.base().light_pins, 1)
+                );
             }
         }
     }
@@ -196,14 +201,14 @@ fn next_thread_in_slot_retires_overflow_entries() {
     in_thread(|| {
         let guard = pool.pin();
         let block = guard.alloc(64).unwrap().fenced_later().into_offset();
-        pool.0.push_overflow(guard.thread_slot(), block, 64);
+        pool.0.limbo().push_overflow(guard.thread_slot(), block, 64, &recovering(&pool.0));
         // The thread ends before a limbo chunk could be allocated.
         let slot = guard.thread_slot();
         std::mem::forget(guard);
-        pool.0.clear_pin(slot, 0);
+        pool.0.epochs().clear_pin(slot, 0);
     });
     let overflow_and_entries = |pool: &Pool<Dram>| {
-        let slot = pool.0.thread_slot(0);
+        let slot = pool.0.base().thread_slot(0);
         (slot.overflow_count.load(pool.medium(), Relaxed), slot.chunk_entries.load(pool.medium(), Relaxed))
     };
     assert_eq!(overflow_and_entries(&pool), (1, 0));
@@ -237,12 +242,12 @@ fn close_releases_only_own_slots() {
     let slot = guard.slot_index();
     // Two slots of the leaver, one of which its thread left, and one of the other's.
     in_thread(|| drop(leaver.pin()));
-    assert_eq!(other.0.count_taken_slots(), 3);
+    assert_eq!(other.0.epochs().count_taken_slots(), 3);
     leaver.close().unwrap();
-    assert_eq!((other.0.count_taken_slots(), guard.depth()), (1, 1));
-    let holder = other.0.thread_slot(slot as u32).owner_lock.holder(&other.0);
+    assert_eq!((other.0.epochs().count_taken_slots(), guard.depth()), (1, 1));
+    let holder = other.0.base().thread_slot(slot as u32).owner_lock.holder(other.0.base());
     assert_eq!(holder, Some((u32::from(other.owner().participant), other.owner().incarnation)));
-    assert_eq!(other.0.shared().slots_taken.load(other.medium(), Relaxed), 1);
+    assert_eq!(other.0.base().shared().slots_taken.load(other.medium(), Relaxed), 1);
     kept.iter().for_each(|&offset| guard.free(offset, 64));
     drop(guard);
     assert_eq!((other.faults(), other.verify_memory()), (0, vec![]));
@@ -253,11 +258,11 @@ fn extra_slot_is_any_free_one_or_panics() {
     let pool = pool(4);
     let guard = pool.pin();
     let mut taken = vec![guard.slot_index() as u32];
-    taken.extend([(); 3].map(|()| pool.0.claim_extra_slot()));
+    taken.extend([(); 3].map(|()| pool.0.peers.claim_extra_slot()));
     taken.sort();
-    assert_eq!((taken, pool.0.count_taken_slots()), (vec![0, 1, 2, 3], 4));
-    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.0.claim_extra_slot()));
+    assert_eq!((taken, pool.0.epochs().count_taken_slots()), (vec![0, 1, 2, 3], 4));
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.0.peers.claim_extra_slot()));
     assert!(refused.is_err());
-    pool.0.release_slot(2);
-    assert_eq!(pool.0.claim_extra_slot(), 2);
+    pool.0.base().release_slot(2);
+    assert_eq!(pool.0.peers.claim_extra_slot(), 2);
 }

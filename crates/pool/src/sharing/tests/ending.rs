@@ -1,7 +1,7 @@
 //! Tests of `ending`.
 
 use super::*;
-use crate::sharing::liveness::{FileLocks, Liveness};
+use crate::sharing::liveness::{FileLocks, Liveness as _};
 use std::fs;
 
 const PLACE_3: i64 = (1 << 62) + 16 + 3;

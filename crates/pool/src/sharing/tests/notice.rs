@@ -1,7 +1,7 @@
 //! Tests of `notice`.
 
 use super::*;
-use crate::PoolOptions;
+use crate::open::options::PoolOptions;
 use terrace_medium::Shm;
 
 fn in_directory(name: &str) -> (tempfile::TempDir, PoolOptions, std::path::PathBuf) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::format::layout::Geometry;
 use crate::sharing::liveness::tests::FixedLiveness;
+use crate::sharing::process::{field, program_of};
 use terrace_medium::{Dram, Mapping};
 
 fn table() -> (Region<Dram>, Layout) {

@@ -1,7 +1,8 @@
 //! Tests of `protect`.
 
+use crate::format::layout::Geometry;
+use crate::pool::Pool;
 use crate::tests::fixtures::participants;
-use crate::{Geometry, Pool};
 use terrace_medium::{Medium, Shm};
 
 fn pool() -> (tempfile::TempDir, Pool<Shm>) {
@@ -44,7 +45,7 @@ fn stores_are_permitted_until_the_last_window_closes() {
     let (_directory, pool) = pool();
     pool.protect_data().unwrap();
     for _ in 0..2 {
-        let [one, two] = [pool.0.allow_stores(), pool.0.allow_stores()];
+        let [one, two] = [pool.0.peers.allow_stores(), pool.0.peers.allow_stores()];
         assert!(takes_data(&pool));
         drop(one);
         assert!(takes_data(&pool), "one still needs them");
@@ -57,7 +58,7 @@ fn stores_are_permitted_until_the_last_window_closes() {
 fn protecting_again_keeps_an_open_write_window() {
     let (_directory, pool) = pool();
     pool.protect_data().unwrap();
-    let window = pool.0.allow_stores();
+    let window = pool.0.peers.allow_stores();
     pool.protect_data().unwrap();
     assert!(takes_data(&pool));
     drop(window);
@@ -67,6 +68,6 @@ fn protecting_again_keeps_an_open_write_window() {
 #[test]
 fn unprotected_pool_always_takes_stores() {
     let (_directory, pool) = pool();
-    drop(pool.0.allow_stores());
+    drop(pool.0.peers.allow_stores());
     assert!(takes_data(&pool));
 }

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::allocator::zones::{UnitState, UnitUse};
-use crate::format::superblock;
+use crate::format::layout::Geometry;
+use crate::open::options::PoolOptions;
 use crate::sharing::ending::tests::View;
-use crate::sharing::liveness::FileLocks;
+use crate::sharing::liveness::{FileLocks, Liveness};
 use crate::sharing::protect::tests::takes_stores;
 use crate::tests::fixtures;
-use crate::{Geometry, Locked, PoolOptions};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::AtomicUsize;
@@ -55,7 +55,7 @@ fn die_with_lock<M: MappedMedium>(pool: Pool<M>, at: u64) {
 fn superblock_torn_by_the_dead_is_repaired() {
     for torn in [0, 1] {
         let (_directory, dead, survivor) = two();
-        std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
+        std::mem::forget(dead.0.peers.acquire(dead.0.base().superblock_lock()));
         let at = Offset::<Word>::new(torn * crate::format::layout::SUPERBLOCK_STEP + 16);
         dead.region().at(at).store(dead.medium(), 77, Relaxed);
         dead.abandon();
@@ -74,13 +74,13 @@ fn revalidation_begun_by_the_dead_is_resumed() {
     one.abandon();
     two.abandon();
     let [dead, survivor] = open::<Shm, 2>(&directory);
-    let unit = survivor.0.unit_at(kept[0]).unwrap();
-    let state = UnitState(survivor.0.unit(unit).state.load(survivor.medium(), Relaxed));
-    let revalidating = state.at_open_seq(survivor.0.open_seq).with(UnitUse::Revalidating);
+    let unit = survivor.0.units().unit_at(kept[0]).unwrap();
+    let state = UnitState(survivor.0.units().unit(unit).state.load(survivor.medium(), Relaxed));
+    let revalidating = state.at_open_seq(survivor.0.base().open_seq).with(UnitUse::Revalidating);
     std::mem::forget(dead.pin());
-    survivor.0.unit(unit).state.store(survivor.medium(), revalidating.0, Relaxed);
+    survivor.0.units().unit(unit).state.store(survivor.medium(), revalidating.0, Relaxed);
     dead.abandon();
-    assert_eq!(survivor.0.revalidate(unit).usage(), UnitUse::Revalidating);
+    assert_eq!(survivor.0.units().revalidate(unit).usage(), UnitUse::Revalidating);
     assert_eq!(survivor.faults(), 0, "the wait ended with a verdict of damage");
     survivor.recover_dead();
     survivor.collect(&mut |marker| kept.iter().for_each(|&offset| marker.mark(offset, 200)));
@@ -95,10 +95,11 @@ fn wrong_slot_count_after_crash_leaves_a_slot_free() {
         for _ in 0..4 {
             threads.spawn(|| {
                 // A recount after a death may miss a slot that is just being taken.
-                one.0.shared().slots_taken.store(one.medium(), 0, Relaxed);
+                one.0.base().shared().slots_taken.store(one.medium(), 0, Relaxed);
                 drop(one.pin());
                 all_here.wait();
-                let held = one.0.used_slots().filter(|slot| slot.owner_lock.is_held_in(&one.0)).count();
+                let held =
+                    one.0.base().used_slots().filter(|slot| slot.owner_lock.is_held_in(one.0.base())).count();
                 counted.fetch_max(held, Relaxed);
                 all_here.wait();
             });
@@ -112,14 +113,14 @@ fn growth_begun_by_the_dead_is_completed() {
     for observed in [false, true] {
         let (_directory, dead, survivor) = two();
         // The dead participant stored the new size in the superblock, or also announced it.
-        std::mem::forget(dead.0.superblock_lock().acquire_in(&dead.0));
+        std::mem::forget(dead.0.peers.acquire(dead.0.base().superblock_lock()));
         dead.medium().mapping().grow(2 * SIZE as usize).unwrap();
-        dead.0.init_hints(SIZE, 2 * SIZE);
+        dead.0.units().init_hints(SIZE, 2 * SIZE);
         let mut grown = superblock::load(dead.region()).unwrap().superblock;
         (grown.size, grown.sequence) = (2 * SIZE, grown.sequence + 1);
         grown.store(dead.region(), 0).unwrap();
         if observed {
-            dead.0.set_size(2 * SIZE);
+            dead.0.base().set_size(2 * SIZE);
         }
         dead.abandon();
         assert_eq!(survivor.recover_dead(), 1);
@@ -143,28 +144,28 @@ fn recovery_keeps_slots_and_locks_of_live_participants() {
     assert_eq!(survivor.participants_taken(), 3);
     let guard = alive.pin();
     let held = lock(&alive, one).acquire(&guard);
-    let elected = alive.0.opening_lock().acquire_in(&alive.0);
+    let elected = alive.0.peers.acquire(alive.0.base().opening_lock());
     die_with_lock(dead, two);
     assert_eq!(survivor.recover_dead(), 1);
-    assert!(lock(&survivor, one).is_held(&survivor) && survivor.0.opening_lock().is_held(&survivor));
+    assert!(lock(&survivor, one).is_held(&survivor) && survivor.0.base().opening_lock().is_held(&survivor));
     assert!(!lock(&survivor, two).is_held(&survivor));
     assert_eq!((survivor.participants_taken(), survivor.space().readers), (2, 1));
-    assert!(!survivor.0.has_dead_participant() && survivor.recover_dead() == 0);
+    assert!(!survivor.0.base().has_dead_participant() && survivor.recover_dead() == 0);
     drop((held, elected));
     drop(guard);
-    assert!(!lock(&survivor, one).is_held(&survivor) && !survivor.0.opening_lock().is_held(&survivor));
+    assert!(!lock(&survivor, one).is_held(&survivor) && !survivor.0.base().opening_lock().is_held(&survivor));
 }
 
 #[test]
 fn participant_is_dead_until_recovered() {
     let (_directory, dead, survivor) = two();
-    assert!(!survivor.0.has_dead_participant());
+    assert!(!survivor.0.base().has_dead_participant());
     dead.abandon();
-    assert!(survivor.0.has_dead_participant());
+    assert!(survivor.0.base().has_dead_participant());
     survivor.recover_dead();
-    assert!(!survivor.0.has_dead_participant());
+    assert!(!survivor.0.base().has_dead_participant());
     let exclusive = Pool::<Shm>::anonymous(SIZE).unwrap();
-    assert!(!exclusive.0.has_dead_participant() && exclusive.recover_dead() == 0);
+    assert!(!exclusive.0.base().has_dead_participant() && exclusive.recover_dead() == 0);
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn earlier_incarnation_of_a_live_slot_is_dead() {
     let new = lock(&next, at).load_word(next.medium());
     assert_eq!(holder_of_word(old).0, holder_of_word(new).0, "same entry");
     for pool in [&survivor, &next] {
-        assert!(pool.0.is_holder_dead(old) && !pool.0.is_holder_dead(new));
+        assert!(pool.0.base().is_holder_dead(old) && !pool.0.base().is_holder_dead(new));
     }
     drop(held);
 }
@@ -196,16 +197,18 @@ fn lock_of_an_impossible_holder_can_be_released() {
     std::mem::forget(lock(&one, at).acquire(&guard));
     // Damaged: the highest participant number that a lock word can hold.
     one.region().at(Offset::<Word>::new(at)).fetch_or(one.medium(), 0xfff << 2, Relaxed);
-    assert!(lock(&two, at).is_held(&two) && two.0.is_holder_dead(lock(&two, at).load_word(two.medium())));
-    assert!(!two.0.recover_participant(0xfff));
-    lock(&two, at).release_if_dead(&two.0);
+    assert!(
+        lock(&two, at).is_held(&two) && two.0.base().is_holder_dead(lock(&two, at).load_word(two.medium()))
+    );
+    assert!(!two.0.peers.recover_participant(0xfff));
+    lock(&two, at).release_if_dead(two.0.base());
     assert!(!lock(&two, at).is_held(&two));
 }
 
 /// Waits for a lock as long as a holder that is dead may take, and no longer.
 fn is_taken_soon(pool: &Pool<Shm>, at: u64) -> bool {
     let tries = AtomicUsize::new(0);
-    lock(pool, at).acquire_until(&pool.0, &|| tries.fetch_add(1, Relaxed) > 3).is_some()
+    pool.0.peers.acquire_until(lock(pool, at), &|| tries.fetch_add(1, Relaxed) > 3).is_some()
 }
 
 #[test]
@@ -213,7 +216,7 @@ fn waiter_releases_a_lock_that_the_dead_had_not_noted() {
     let (_directory, dead, survivor) = two();
     let at = new_lock(&survivor);
     // As a host leaves it whose last stores to the lock were lost, and the note's were not.
-    std::mem::forget(lock(&dead, at).try_acquire_in(&dead.0).expect("the lock is free"));
+    std::mem::forget(lock(&dead, at).try_acquire_in(dead.0.base()).expect("the lock is free"));
     dead.abandon();
     assert!(is_taken_soon(&survivor, at));
 }
@@ -222,7 +225,7 @@ fn waiter_releases_a_lock_that_the_dead_had_not_noted() {
 fn waiter_releases_a_lock_of_an_impossible_holder() {
     let (_directory, one, two) = two();
     let at = new_lock(&one);
-    std::mem::forget(lock(&one, at).try_acquire_in(&one.0));
+    std::mem::forget(lock(&one, at).try_acquire_in(one.0.base()));
     one.region().at(Offset::<Word>::new(at)).fetch_or(one.medium(), 0xfff << 2, Relaxed);
     assert!(is_taken_soon(&two, at));
 }
@@ -249,7 +252,7 @@ impl Left {
     /// Takes the lock that is held during recovery.
     fn recovery(&self) -> Locked<'_, Shm> {
         let Self { recoverer, index, .. } = self;
-        participants::recovery(recoverer.region(), recoverer.layout(), *index).acquire_in(&recoverer.0)
+        recoverer.0.peers.acquire(participants::recovery(recoverer.region(), recoverer.layout(), *index))
     }
 }
 
@@ -290,9 +293,9 @@ fn crash_of_a_pinned_participant_requests_collection() {
         assert_eq!(survivor.recover_dead(), 1);
         assert_eq!(survivor.needs_collection(), depth > 0, "pinned {depth} times");
         // It blocks nothing any more.
-        assert_eq!((survivor.space().readers, survivor.0.count_taken_slots()), (0, 0));
-        let epoch = survivor.0.epoch();
-        assert_eq!(survivor.0.try_advance(), epoch + 1);
+        assert_eq!((survivor.space().readers, survivor.0.epochs().count_taken_slots()), (0, 0));
+        let epoch = survivor.0.epochs().epoch();
+        assert_eq!(survivor.0.epochs().try_advance(), epoch + 1);
     }
 }
 
@@ -301,18 +304,18 @@ fn slots_of_the_dead_are_not_counted() {
     let (_directory, dead, survivor) = two();
     let guard = survivor.pin();
     drop(dead.pin());
-    let taken = || survivor.0.shared().slots_taken.load(survivor.medium(), Relaxed);
+    let taken = || survivor.0.base().shared().slots_taken.load(survivor.medium(), Relaxed);
     assert_eq!(taken(), 2);
     dead.abandon();
     survivor.recover_dead();
-    assert_eq!((taken(), survivor.0.count_taken_slots()), (1, 1));
+    assert_eq!((taken(), survivor.0.epochs().count_taken_slots()), (1, 1));
     drop(guard);
 }
 
 #[test]
 fn crash_during_collection_requests_another() {
     let (_directory, dead, survivor) = two();
-    std::mem::forget(dead.0.shared().collector.acquire_in(&dead.0));
+    std::mem::forget(dead.0.peers.acquire(&dead.0.base().shared().collector));
     dead.abandon();
     survivor.recover_dead();
     assert!(survivor.needs_collection());
@@ -322,8 +325,8 @@ fn crash_during_collection_requests_another() {
 
 /// The pool's own locks.
 fn pool_locks(pool: &Pool<Shm>) -> [&Lock; 6] {
-    let (inner, shared, slot) = (&*pool.0, pool.0.shared(), pool.0.thread_slot(0));
-    let own = [inner.superblock_lock(), inner.roots_lock(), inner.opening_lock()];
+    let (inner, shared, slot) = (&*pool.0, pool.0.base().shared(), pool.0.base().thread_slot(0));
+    let own = [inner.base().superblock_lock(), inner.base().roots_lock(), inner.base().opening_lock()];
     [own[0], own[1], own[2], &shared.collector, &shared.vacate, &slot.queue_lock]
 }
 
@@ -332,7 +335,7 @@ fn pool_locks_of_the_dead_are_released() {
     let (_directory, dead, survivor) = two();
     drop(survivor.pin());
     for lock in pool_locks(&dead) {
-        std::mem::forget(lock.acquire_in(&dead.0));
+        std::mem::forget(dead.0.peers.acquire(&lock));
     }
     dead.abandon();
     assert!(pool_locks(&survivor).iter().all(|lock| lock.is_held(&survivor)));
@@ -448,12 +451,16 @@ fn exiting_participant_is_dead_until_its_slot_is_reused() {
     let held = lock(&survivor, at);
     let word = held.load_word(survivor.medium());
     // The kernel does not report yet that it is exiting.
-    assert!(!survivor.0.is_holder_dead(word) && survivor.recover_dead() == 0 && held.is_held(&survivor));
+    assert!(
+        !survivor.0.base().is_holder_dead(word) && survivor.recover_dead() == 0 && held.is_held(&survivor)
+    );
     register.places().insert(index, Fate::Ending);
-    assert!(survivor.0.is_holder_dead(word));
+    assert!(survivor.0.base().is_holder_dead(word));
     // The exit is not visible any more, but a recovery that has begun continues.
     register.places().insert(index, Fate::Lives);
-    assert!(survivor.0.is_holder_dead(word) && survivor.recover_dead() == 1 && !held.is_held(&survivor));
+    assert!(
+        survivor.0.base().is_holder_dead(word) && survivor.recover_dead() == 1 && !held.is_held(&survivor)
+    );
     register.places().remove(&index);
     let next = options.share_on(medium(), member()).unwrap();
     assert_eq!(u32::from(next.owner().participant), index);

@@ -1,8 +1,12 @@
 //! Tests of `intents`.
 
-use super::{INTENTS, Intent};
+use super::Intent;
+use crate::format::layout::Geometry;
+use crate::format::slot::INTENTS;
+use crate::pool::Pool;
+use crate::sync::lock::Lock;
+use crate::sync::locked::Locked;
 use crate::tests::fixtures::participants;
-use crate::{Geometry, Lock, Locked, Pool};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Offset, Shm, Word};
@@ -37,12 +41,16 @@ fn survivor_releases_all_locks_of_the_dead() {
         dead.abandon();
         assert_eq!(survivor.recover_dead(), 1);
         let held = (0..count).filter(|&n| lock(&survivor, at, n).is_held(&survivor)).count();
-        assert_eq!((held, survivor.0.count_taken_slots()), (0, 0), "of {count}");
+        assert_eq!((held, survivor.0.epochs().count_taken_slots()), (0, 0), "of {count}");
     }
 }
 
 fn intents_set(pool: &Pool<Shm>) -> usize {
-    pool.0.used_slots().map(|slot| slot.intents_set.load(pool.medium(), Relaxed).count_ones() as usize).sum()
+    pool.0
+        .base()
+        .used_slots()
+        .map(|slot| slot.intents_set.load(pool.medium(), Relaxed).count_ones() as usize)
+        .sum()
 }
 
 #[test]
@@ -58,7 +66,7 @@ fn extra_slot_is_returned_with_its_last_intent() {
         drop(lock(&other, at_other, 0).acquire(&guard_of_other));
         let slots = count.div_ceil(INTENTS) as u64;
         assert_eq!(
-            pool.0.count_taken_slots(),
+            pool.0.epochs().count_taken_slots(),
             1 + slots,
             "one of this thread in each pool, and the extra ones"
         );
@@ -66,7 +74,7 @@ fn extra_slot_is_returned_with_its_last_intent() {
             drop(held[(first + 5 * left) % count].take());
             assert_eq!(intents_set(&pool), left, "from {first} on, of {count}");
         }
-        assert_eq!(pool.0.count_taken_slots(), 2, "from {first} on, of {count}");
+        assert_eq!(pool.0.epochs().count_taken_slots(), 2, "from {first} on, of {count}");
     }
 }
 
@@ -82,7 +90,7 @@ fn lock_without_extra_slot_panics_and_releases_others() {
     assert_eq!(*message, "the pool's 4 thread slots are all taken");
     drop(held);
     assert!((0..=room).all(|n| !lock(&pool, at, n).is_held(&pool)));
-    assert_eq!(pool.0.count_taken_slots(), 1);
+    assert_eq!(pool.0.epochs().count_taken_slots(), 1);
     drop(lock(&pool, at, room).acquire(&guard));
 }
 
@@ -95,13 +103,13 @@ fn lock_tried_by_the_dead_stays_with_its_live_holder() {
     let guard_of_dead = dead.pin();
     drop(lock(&dead, at, 1).acquire(&guard_of_dead));
     // It dies after recording the intent, before it reads the lock. The other lock it holds.
-    Intent::record(&dead.0, guard_of_dead.thread_slot(), at);
+    Intent::record(dead.0.base(), guard_of_dead.thread_slot(), at, || unreachable!("the slot has room"));
     std::mem::forget(lock(&dead, at, 1).acquire(&guard_of_dead));
     std::mem::forget(guard_of_dead);
     dead.abandon();
     assert_eq!(survivor.recover_dead(), 1);
     let own = (u32::from(survivor.owner().participant), survivor.owner().incarnation);
-    let holders = [0, 1].map(|n| lock(&survivor, at, n).holder(&survivor.0));
+    let holders = [0, 1].map(|n| lock(&survivor, at, n).holder(survivor.0.base()));
     assert_eq!((holders, intents_set(&survivor)), ([Some(own), None], 1));
     drop(held);
     assert_eq!((lock(&survivor, at, 0).is_held(&survivor), intents_set(&survivor)), (false, 0));
@@ -125,6 +133,6 @@ fn exclusive_pool_records_no_intents() {
     let at = locks(&pool, 2 * INTENTS);
     let guard = pool.pin();
     let held: Vec<_> = (0..2 * INTENTS).map(|n| lock(&pool, at, n).acquire(&guard)).collect();
-    assert_eq!((intents_set(&pool), pool.0.count_taken_slots()), (0, 1));
+    assert_eq!((intents_set(&pool), pool.0.epochs().count_taken_slots()), (0, 1));
     drop(held);
 }

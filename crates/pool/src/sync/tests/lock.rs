@@ -1,8 +1,11 @@
 //! Tests of `lock`.
 
 use super::*;
+use crate::format::layout::Geometry;
+use crate::open::options::PoolOptions;
+use crate::pool::Pool;
 use crate::tests::fixtures::participants;
-use crate::{Geometry, Pool, PoolOptions};
+use terrace_medium::MappedMedium;
 use terrace_medium::{Dram, Offset, Pmem, Shm};
 
 fn word<M: MappedMedium>(pool: &Pool<M>) -> &Word {
@@ -199,7 +202,7 @@ fn hold_one_process_lock<M: MappedMedium>() {
     for _ in 0..2 {
         assert!(hold(&one) && !hold(&two) && !hold(&three));
     }
-    assert_eq!(at(&two, place).holder(&two.0), Some((0, one.owner().incarnation)));
+    assert_eq!(at(&two, place).holder(two.0.base()), Some((0, one.owner().incarnation)));
     one.abandon();
     // No other operation has observed the death.
     for _ in 0..2 {
@@ -245,7 +248,7 @@ fn recover_if_dead_releases_all_locks_of_a_dead_holder() {
     assert_eq!(held(), [false, true, true, true]);
     at(&survivor, one).recover_if_dead(&guard);
     assert_eq!(held(), [false, true, false, false]);
-    assert_eq!(at(&survivor, of_live).holder(&survivor.0), Some((1, live.owner().incarnation)));
+    assert_eq!(at(&survivor, of_live).holder(survivor.0.base()), Some((1, live.owner().incarnation)));
 }
 
 /// Between the recovery of a dead holder and the release, another one takes the lock, and dies.
@@ -260,7 +263,7 @@ fn waiter_releases_the_lock_of_the_recovered_holder_alone() {
     assert_eq!(survivor.recover_dead(), 1);
     hold(&second, place);
     second.abandon();
-    lock.release_word(&survivor.0, word);
+    lock.release_word(survivor.0.base(), word);
     assert!(lock.is_held(&survivor), "what the second one left was not repaired");
     lock.recover_if_dead(&survivor.pin());
     assert!(!lock.is_held(&survivor));

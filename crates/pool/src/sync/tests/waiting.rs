@@ -7,10 +7,10 @@ use terrace_medium::Dram;
 #[test]
 fn sleeping_lock_waiter_is_counted_until_it_acquires() {
     let pool = exclusive_pool::<Dram>();
-    let lock = &pool.0.shared().collector;
-    let held = lock.acquire_in(&pool.0);
+    let lock = &pool.0.base().shared().collector;
+    let held = pool.0.peers.acquire(lock);
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| drop(lock.acquire_in(&pool.0)));
+        let waits = scope.spawn(|| drop(pool.0.peers.acquire(lock)));
         while WAITING.load(Relaxed) == 0 {
             std::thread::yield_now();
         }

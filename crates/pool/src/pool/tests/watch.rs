@@ -1,10 +1,10 @@
 //! Tests of `watch`.
 
 use super::*;
-use crate::PoolOptions;
 use crate::format::layout::Geometry;
+use crate::open::options::PoolOptions;
 use crate::sharing::liveness::tests::FixedLiveness;
-use crate::sharing::participants::field;
+use crate::sharing::process::field;
 use crate::tests::fixtures::participants;
 use rustix::thread::{Pid, gettid};
 use std::sync::atomic::AtomicU64;
@@ -58,7 +58,7 @@ fn watches_are_limited_and_dropped_ones_reusable() {
     pool.notify_watches(b"a");
     assert!(!watch.has_changed() && watches.iter_mut().all(Watch::has_changed));
     drop((watch, watches));
-    assert_eq!(pool.0.watches_set(), 0);
+    assert_eq!(pool.0.base().watches_set(), 0);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn watch_without_common_kernel_polls_for_changes() {
             std::thread::yield_now();
         }
         // As by another host, whose kernel does not know this sleeper.
-        pool.0.watch(index).changes.fetch_add(pool.medium(), 1, Relaxed);
+        pool.0.base().watch(index).changes.fetch_add(pool.medium(), 1, Relaxed);
         assert_eq!(end.recv_timeout(LONG), Ok(true));
     });
 }

@@ -17,31 +17,18 @@
 //! notification, its recovery notifies all watches. A process that is stopped there notifies when
 //! it continues.
 
-use crate::pool::{Inner, Pool};
-use crate::reclaim::barrier;
+use crate::pool::Pool;
 use crate::sharing::fork::Forked;
-use crate::sync::lock::Lock;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::sharing::watches::WatchRecord;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
-use terrace_medium::{MappedMedium, Offset, Persistent, Word, full_barrier};
+use terrace_medium::{MappedMedium, full_barrier};
 
 /// Bytes of a prefix that are compared.
 const PREFIX_BYTES: usize = 40;
 const SLEEPS: u64 = 1 << 32;
 /// Polling interval on a host without a common kernel.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// A watch in the pool. Only its owner stores to it, except for the count.
-#[repr(C, align(64))]
-struct WatchRecord {
-    owner: Lock,
-    changes: Word,
-    about: Word,
-    prefix: [Word; PREFIX_BYTES / 8],
-}
-
-// SAFETY: words and a lock, eight in all; no padding.
-unsafe impl Persistent for WatchRecord {}
 
 /// Reports changes to keys with a prefix. Created by [`Pool::watch`]; keeps the pool open.
 pub struct Watch<M: MappedMedium> {
@@ -80,11 +67,11 @@ impl<M: MappedMedium> Pool<M> {
     /// cut, and matches more keys.
     pub fn watch(&self, prefix: &[u8]) -> Result<Watch<M>, WatchError> {
         let inner = &*self.0;
-        if inner.is_forked_copy() {
+        if inner.base().is_forked_copy() {
             return Err(WatchError::Forked);
         }
         let count = self.layout().watch_count();
-        let is_mine = |&index: &u32| match inner.watch(index).owner.try_acquire_in(inner) {
+        let is_mine = |&index: &u32| match inner.base().watch(index).owner.try_acquire_in(inner.base()) {
             Some(locked) => {
                 std::mem::forget(locked);
                 true
@@ -93,11 +80,11 @@ impl<M: MappedMedium> Pool<M> {
         };
         let free = || (0..count).find(is_mine);
         let of_dead = || {
-            inner.recover_all_dead();
+            inner.peers.recover_all_dead();
             free()
         };
         let index = free().or_else(of_dead).ok_or(WatchError::TooMany(count))?;
-        let line = inner.watch(index);
+        let line = inner.base().watch(index);
         let prefix = &prefix[..prefix.len().min(PREFIX_BYTES)];
         let mut bytes = [0; PREFIX_BYTES];
         bytes[..prefix.len()].copy_from_slice(prefix);
@@ -107,91 +94,17 @@ impl<M: MappedMedium> Pool<M> {
         line.about.store(self.medium(), prefix.len() as u64, Relaxed);
         let seen = line.changes.load(self.medium(), Acquire) as u32;
         // ORDER: Release: a thread that sees the bit sees the prefix. The barrier: see above.
-        inner.shared().watches_set.fetch_or(self.medium().point("watch.make"), 1 << index, Release);
-        inner.barrier_to_pins();
+        inner.base().shared().watches_set.fetch_or(self.medium().point("watch.make"), 1 << index, Release);
+        inner.base().barrier_to_pins();
         Ok(Watch { pool: self.clone(), index, seen })
     }
 
     /// Notifies the watches of `key` that it has changed. The change must be visible and durable.
     #[inline(always)]
     pub fn notify_watches(&self, key: &[u8]) {
-        let watches_set = self.0.watches_set();
+        let watches_set = self.0.base().watches_set();
         if watches_set != 0 {
-            self.0.notify_watches_of(watches_set, |line| line.is_of(self.medium(), key));
-        }
-    }
-}
-
-impl<M: MappedMedium> Inner<M> {
-    fn watch(&self, index: u32) -> &WatchRecord {
-        self.region.at(Offset::new(self.layout.watch(index)))
-    }
-
-    /// The word with a bit for each watch.
-    #[inline(always)]
-    fn watches_set(&self) -> u64 {
-        // ORDER: between the change and this load, as in `Inner::set_pin`: a watch that is not seen
-        // here sees the change.
-        if self.light_pins {
-            barrier::light();
-        } else {
-            full_barrier(self.medium());
-        }
-        // The load itself is Relaxed. If this thread's barrier is the later of the two, it sees the
-        // watch and all of its words; otherwise the watch's owner sees the change.
-        self.shared().watches_set.load(self.medium(), Relaxed)
-    }
-
-    #[cold]
-    fn notify_watches_of(&self, watches_set: u64, is_notified: impl Fn(&WatchRecord) -> bool) {
-        let indices = (0..self.layout.watch_count()).filter(|index| watches_set >> index & 1 == 1);
-        indices
-            .map(|index| self.watch(index))
-            .filter(|line| is_notified(line))
-            .for_each(|line| line.notify(self.medium()));
-    }
-
-    /// Notifies all watches.
-    pub(crate) fn notify_all(&self) {
-        self.notify_watches_of(self.watches_set(), |_| true);
-    }
-
-    /// Releases the watches of dead participants.
-    pub(crate) fn release_watches_of_dead(&self) {
-        for index in 0..self.layout.watch_count() {
-            let line = self.watch(index);
-            if line.owner.take_over_if_dead(self) {
-                self.end_watch(index);
-            }
-        }
-    }
-
-    /// Releases a watch of this process.
-    fn end_watch(&self, index: u32) {
-        self.shared().watches_set.fetch_and(self.medium().point("watch.end"), !(1 << index), Release);
-        self.watch(index).owner.release_in(self);
-    }
-}
-
-impl WatchRecord {
-    /// Whether the watch matches `key`. (While it changes owners the answer is meaningless, and
-    /// does no harm.)
-    fn is_of<M: MappedMedium>(&self, medium: &M, key: &[u8]) -> bool {
-        let mut bytes = [0; PREFIX_BYTES];
-        for (piece, word) in bytes.as_chunks_mut().0.iter_mut().zip(&self.prefix) {
-            *piece = word.load(medium, Relaxed).to_le_bytes();
-        }
-        let len = self.about.load(medium, Relaxed) as u32 as usize;
-        key.starts_with(&bytes[..len.min(PREFIX_BYTES)])
-    }
-
-    fn notify<M: MappedMedium>(&self, medium: &M) {
-        // ORDER: either the owner sees the count before it sleeps, or this thread sees that it
-        // sleeps.
-        self.changes.fetch_add(medium, 1, SeqCst);
-        full_barrier(medium);
-        if self.about.load(medium, Relaxed) & SLEEPS != 0 {
-            self.changes.wake_all();
+            self.0.base().notify_watches_of(watches_set, |line| line.is_of(self.medium(), key));
         }
     }
 }
@@ -221,7 +134,7 @@ impl<M: MappedMedium> Watch<M> {
 
     /// Sleeps for at most `time`; for less if no common kernel delivers wake-ups from other hosts.
     fn sleep(&self, time: Duration) {
-        let time = if self.pool.0.is_multi_host() { time.min(LOOK_AGAIN) } else { time };
+        let time = if self.pool.0.base().is_multi_host() { time.min(LOOK_AGAIN) } else { time };
         let (line, medium) = (self.line(), self.pool.medium());
         let about = line.about.load(medium, Relaxed);
         line.about.store(medium, about | SLEEPS, Relaxed);
@@ -232,15 +145,15 @@ impl<M: MappedMedium> Watch<M> {
     }
 
     fn line(&self) -> &WatchRecord {
-        self.pool.0.assert_not_forked();
-        self.pool.0.watch(self.index)
+        self.pool.0.base().assert_not_forked();
+        self.pool.0.base().watch(self.index)
     }
 }
 
 impl<M: MappedMedium> Drop for Watch<M> {
     fn drop(&mut self) {
-        if !self.pool.0.is_forked_copy() {
-            self.pool.0.end_watch(self.index);
+        if !self.pool.0.base().is_forked_copy() {
+            self.pool.0.base().end_watch(self.index);
         }
     }
 }

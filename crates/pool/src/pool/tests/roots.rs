@@ -22,7 +22,7 @@ fn root_returns_the_offset_that_was_set() {
     let root = Root { name: "table".into(), kind: "clht".into(), offset: None };
     assert_eq!(pool.roots()[0], root);
     assert_eq!(pool.roots().len(), 2);
-    assert_eq!(pool.verify_roots(), []);
+    assert_eq!(pool.0.directory().verify(), []);
 }
 
 /// Existing pools must stay readable: this changes only together with the format version.
@@ -30,7 +30,8 @@ fn root_returns_the_offset_that_was_set() {
 fn root_words_match_the_format() {
     let pool = pool();
     pool.set_root("table", "clht", 40960).unwrap();
-    let words: [u64; 8] = std::array::from_fn(|i| pool.root_line(0).0[i].load(pool.medium(), Relaxed));
+    let words: [u64; 8] =
+        std::array::from_fn(|i| pool.0.directory().line(0).0[i].load(pool.medium(), Relaxed));
     let mut bytes = [0; 48];
     bytes[..5].copy_from_slice(b"table");
     bytes[32..36].copy_from_slice(b"clht");
@@ -81,13 +82,13 @@ fn names_and_directory_have_limits() {
 fn any_flipped_byte_of_a_root_is_detected() {
     let pool = pool();
     pool.set_root("table", "clht", 40960).unwrap();
-    let line = pool.root_line(0);
+    let line = pool.0.directory().line(0);
     for (word, shift) in (0..8).flat_map(|word| (0..64).step_by(8).map(move |shift| (word, shift))) {
         for flip in [1u64, 0x80, 0xff] {
             let sound = line.0[word].load(pool.medium(), Relaxed);
             line.0[word].store(pool.medium(), sound ^ flip << shift, Relaxed);
             assert!(pool.root("table", "clht").is_err(), "word {word}, bit {shift}");
-            assert_eq!(pool.verify_roots().len(), 1, "word {word}, bit {shift}");
+            assert_eq!(pool.0.directory().verify().len(), 1, "word {word}, bit {shift}");
             pool.roots();
             line.0[word].store(pool.medium(), sound, Relaxed);
         }
@@ -101,9 +102,9 @@ fn root_to_pool_end_or_beyond_is_damaged() {
     pool.set_root("table", "clht", 40960).unwrap();
     let identity = identity("table", "clht").unwrap();
     for (offset, sound) in [(pool.size() - 8, true), (pool.size(), false), (pool.size() + 8, false)] {
-        pool.root_line(0).0[7].store(pool.medium(), encode(offset, &identity), Relaxed);
+        pool.0.directory().line(0).0[7].store(pool.medium(), encode(offset, &identity), Relaxed);
         assert_eq!(pool.root("table", "clht").is_ok(), sound, "{offset}");
-        assert_eq!(pool.verify_roots().is_empty(), sound, "{offset}");
+        assert_eq!(pool.0.directory().verify().is_empty(), sound, "{offset}");
     }
 }
 
@@ -121,5 +122,5 @@ fn concurrent_set_root_creates_each_once() {
         }
     });
     assert_eq!(pool.roots().len(), 6);
-    assert_eq!(pool.verify_roots(), []);
+    assert_eq!(pool.0.directory().verify(), []);
 }

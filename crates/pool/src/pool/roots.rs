@@ -11,10 +11,12 @@
 //! publishes it, comes last. After that only word 7 changes. Entries are never freed: a root that
 //! is no longer needed is set to 0.
 
+use crate::base::Base;
 use crate::error::RootError;
 use crate::format::finding::Finding;
 use crate::format::layout::MAX_POOL;
 use crate::pool::Pool;
+use crate::pool::inner::Inner;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use terrace_medium::{Line, MappedMedium, Offset};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -46,9 +48,9 @@ impl<M: MappedMedium> Pool<M> {
     /// The offset that root `name` points to; `None` if there is no such root or it points to
     /// nothing.
     pub fn root(&self, name: &str, kind: &str) -> Result<Option<u64>, RootError> {
-        let wanted = identity(name, kind)?;
-        let Some(index) = self.find_root(name, &wanted)? else { return Ok(None) };
-        let line = self.root_line(index);
+        let (directory, wanted) = (self.0.directory(), identity(name, kind)?);
+        let Some(index) = directory.find(name, &wanted)? else { return Ok(None) };
+        let line = directory.line(index);
         let word = line.0[7].load(self.medium(), Acquire);
         // PERSIST: the writer may not have made it durable yet, and the caller's next writes may
         // become durable before it.
@@ -56,38 +58,38 @@ impl<M: MappedMedium> Pool<M> {
         match decode(word, &wanted, self.size()) {
             Some(0) => Ok(None),
             Some(offset) => Ok(Some(offset)),
-            None => Err(self.damaged(name, index)),
+            None => Err(directory.damaged(name, index)),
         }
     }
 
     /// Points root `name` to `offset`, or to nothing if that is 0; creates the root if it is
     /// missing. Atomic; durable on return.
     pub fn set_root(&self, name: &str, kind: &str, offset: u64) -> Result<(), RootError> {
-        let wanted = identity(name, kind)?;
-        self.check_target(offset)?;
+        let (directory, wanted) = (self.0.directory(), identity(name, kind)?);
+        directory.check_target(offset)?;
         let _alone = self.0.roots();
         let word = encode(offset, &wanted);
-        let index = match self.find_root(name, &wanted)? {
+        let index = match directory.find(name, &wanted)? {
             Some(index) => {
                 // ORDER: Release: a thread that follows the root sees what it points to.
-                self.root_line(index).0[7].store(self.medium(), word, Release);
+                directory.line(index).0[7].store(self.medium(), word, Release);
                 index
             }
-            None => self.make_root(&wanted, word)?,
+            None => directory.make(&wanted, word)?,
         };
         // PERSIST: after what it points to, which the caller persists. A crash before leaves the
         // root unchanged.
-        self.region().persist(self.root_line(index));
+        self.region().persist(directory.line(index));
         Ok(())
     }
 
     /// Points root `name` to `new` if it points to `expected` (0 is nothing in both). Returns
     /// whether it did. Durable on return.
     pub fn swap_root(&self, name: &str, kind: &str, expected: u64, new: u64) -> Result<bool, RootError> {
-        let wanted = identity(name, kind)?;
-        self.check_target(new)?;
-        let index = self.find_root(name, &wanted)?.ok_or_else(|| RootError::Missing(name.into()))?;
-        let line = self.root_line(index);
+        let (directory, wanted) = (self.0.directory(), identity(name, kind)?);
+        directory.check_target(new)?;
+        let index = directory.find(name, &wanted)?.ok_or_else(|| RootError::Missing(name.into()))?;
+        let line = directory.line(index);
         let (expected, new) = (encode(expected & (MAX_POOL - 1), &wanted), encode(new, &wanted));
         // ORDER: AcqRel: as in `root` and `set_root`.
         let swapped = line.0[7].compare_exchange(self.medium(), expected, new, AcqRel, Relaxed).is_ok();
@@ -98,9 +100,10 @@ impl<M: MappedMedium> Pool<M> {
 
     /// All intact roots.
     pub fn roots(&self) -> Vec<Root> {
-        let root = |index| match self.slot(index) {
+        let directory = self.0.directory();
+        let root = |index| match directory.slot(index) {
             Slot::Named(identity) => {
-                let word = self.root_line(index).0[7].load(self.medium(), Acquire);
+                let word = directory.line(index).0[7].load(self.medium(), Acquire);
                 let offset = decode(word, &identity, self.size()).filter(|&offset| offset != 0);
                 let (name, kind) = (text(&identity[..4]), text(&identity[4..]));
                 Some(Root { name, kind, offset })
@@ -109,30 +112,42 @@ impl<M: MappedMedium> Pool<M> {
         };
         (0..self.layout().geometry.roots).filter_map(root).collect()
     }
+}
 
+impl<M: MappedMedium> Inner<M> {
+    /// The root directory, without exclusive access.
+    pub(crate) fn directory(&self) -> Directory<'_, M> {
+        Directory(self.base())
+    }
+}
+
+/// The entries of the root directory.
+pub(crate) struct Directory<'p, M: MappedMedium>(&'p Base<M>);
+
+impl<'p, M: MappedMedium> Directory<'p, M> {
     /// Checks the directory and returns the violations.
-    pub(crate) fn verify_roots(&self) -> Vec<Finding> {
+    pub(crate) fn verify(&self) -> Vec<Finding> {
         let finding = |index, expected: &str, found: &str| {
-            Finding::new(self.layout().root(index), "a root of the directory", expected, found)
+            Finding::new(self.0.layout.root(index), "a root of the directory", expected, found)
         };
         let verify = |index| match self.slot(index) {
             Slot::Free => None,
             Slot::Damaged => Some(finding(index, "a name and kind that fit their hash", "ones that do not")),
             Slot::Named(identity) => {
-                let word = self.root_line(index).0[7].load(self.medium(), Acquire);
-                let sound = decode(word, &identity, self.size()).is_some();
+                let word = self.line(index).0[7].load(self.0.medium(), Acquire);
+                let sound = decode(word, &identity, self.0.size()).is_some();
                 let found = format!("{word:#x} in `{}`", text(&identity[..4]));
                 (!sound).then(|| finding(index, "an offset in the pool that fits its hash", &found))
             }
         };
-        (0..self.layout().geometry.roots).filter_map(verify).collect()
+        (0..self.0.layout.geometry.roots).filter_map(verify).collect()
     }
 
     /// The entry of root `name`. A damaged entry may be the wanted one; then absence is not
     /// certain.
-    fn find_root(&self, name: &str, wanted: &Identity) -> Result<Option<u32>, RootError> {
+    fn find(&self, name: &str, wanted: &Identity) -> Result<Option<u32>, RootError> {
         let mut damaged = None;
-        for index in 0..self.layout().geometry.roots {
+        for index in 0..self.0.layout.geometry.roots {
             match self.slot(index) {
                 Slot::Named(found) if found == *wanted => return Ok(Some(index)),
                 Slot::Named(found) if found[..4] == wanted[..4] => {
@@ -147,11 +162,11 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     /// Fills a free entry. The caller has exclusive access and persists the entry.
-    fn make_root(&self, identity: &Identity, offset_word: u64) -> Result<u32, RootError> {
-        let roots = self.layout().geometry.roots;
+    fn make(&self, identity: &Identity, offset_word: u64) -> Result<u32, RootError> {
+        let roots = self.0.layout.geometry.roots;
         let free = (0..roots).find(|&index| matches!(self.slot(index), Slot::Free));
         let index = free.ok_or(RootError::Full { roots })?;
-        let (line, medium) = (self.root_line(index), self.medium());
+        let (line, medium) = (self.line(index), self.0.medium());
         for (word, &value) in line.0[1..].iter().zip(identity.iter().chain([&offset_word])) {
             word.store(medium, value, Relaxed);
         }
@@ -162,7 +177,7 @@ impl<M: MappedMedium> Pool<M> {
     }
 
     fn slot(&self, index: u32) -> Slot {
-        let (line, medium) = (self.root_line(index), self.medium());
+        let (line, medium) = (self.line(index), self.0.medium());
         match line.0[0].load(medium, Acquire) {
             0 => Slot::Free,
             state => {
@@ -172,19 +187,19 @@ impl<M: MappedMedium> Pool<M> {
         }
     }
 
-    fn root_line(&self, index: u32) -> &Line {
-        self.region().at(Offset::new(self.layout().root(index)))
+    fn line(&self, index: u32) -> &'p Line {
+        self.0.region.at(Offset::new(self.0.layout.root(index)))
     }
 
     fn check_target(&self, offset: u64) -> Result<(), RootError> {
-        if offset == 0 || (offset < self.size() && offset.is_multiple_of(8)) {
+        if offset == 0 || (offset < self.0.size() && offset.is_multiple_of(8)) {
             return Ok(());
         }
         Err(RootError::OutOfBounds(offset))
     }
 
     fn damaged(&self, name: &str, index: u32) -> RootError {
-        RootError::Damaged { name: name.into(), offset: self.layout().root(index) }
+        RootError::Damaged { name: name.into(), offset: self.0.layout.root(index) }
     }
 }
 

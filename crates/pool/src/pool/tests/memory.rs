@@ -1,12 +1,16 @@
-//! Tests of `blocks`.
+//! Tests of `memory`.
 
 use super::*;
-use crate::allocator::zones::UnitUse;
+use crate::format::slot::add_own;
+use crate::pool::guard::Guard;
+use crate::pool::readers::RECOVER_EVERY;
+use crate::reclaim::shortage::PoolFull;
 use crate::sync::backoff::rest_with;
-use crate::tests::fixtures::{exclusive_pool, participants};
+use crate::tests::fixtures::{exclusive_pool, participants, recovering};
 use crate::tests::interleavings::{Hooked, hooked, offset_of};
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use terrace_medium::LINE;
 use terrace_medium::{Access, Dram};
 
 #[test]
@@ -24,7 +28,7 @@ fn fresh_block_takes_bytes_words_and_lines() {
     let durable = fresh.fenced(&fence);
     assert_eq!(durable.offset(), offset);
     let offset = durable.into_offset();
-    let word = |at: u64| pool.0.word_at(offset + 8 * at).load(pool.medium(), Relaxed);
+    let word = |at: u64| pool.0.base().word_at(offset + 8 * at).load(pool.medium(), Relaxed);
     assert_eq!((word(0).to_le_bytes()[3], word(1), word(17)), (9, 3, 7));
     assert!((24..32).all(|at| word(at) == 5));
 }
@@ -34,8 +38,8 @@ fn reclaim_blocking_returns_whether_it_reclaimed() {
     let pool = exclusive_pool::<Dram>();
     assert!(pool.reclaim_blocking(), "for the first time");
     assert!(!pool.reclaim_blocking(), "and then there is nothing");
-    let epoch = pool.0.epoch();
-    assert!(!pool.reclaim_nonblocking() && pool.0.epoch() == epoch, "nor a reader to wait for");
+    let epoch = pool.0.epochs().epoch();
+    assert!(!pool.reclaim_nonblocking() && pool.0.epochs().epoch() == epoch, "nor a reader to wait for");
     let guard = pool.pin();
     guard.retire(guard.alloc(64).unwrap().fenced_later().into_offset(), 64);
     drop(guard);
@@ -46,21 +50,26 @@ fn reclaim_blocking_returns_whether_it_reclaimed() {
 #[test]
 fn lists_are_scanned_again_after_enough_bytes_were_freed() {
     let pool = exclusive_pool::<Dram>();
-    let (guard, shared, medium) = (pool.pin(), pool.0.shared(), pool.medium());
+    let (guard, shared, medium) = (pool.pin(), pool.0.base().shared(), pool.medium());
     let slot = guard.thread_slot();
     let reclaims_after = |slabs: u64, freed: u64| {
         shared.slab_units.store(medium, slabs, Relaxed);
         add_own(medium, &slot.freed, freed);
-        pool.0.reclaim(slot)
+        pool.0.limbo().reclaim(slot, &recovering(&pool.0))
     };
     assert!(reclaims_after(8, 0), "for the first time");
     assert!(!reclaims_after(8, 0) && !reclaims_after(8, 7) && reclaims_after(8, 1));
-    let slab = 1 << pool.0.memory.classes.slab_log2;
+    let slab = 1 << pool.0.units().classes.slab_log2;
     assert!(!reclaims_after(1 << 20, slab - 1) && reclaims_after(1 << 20, 1));
     // A scan that released a slab may be repeated at once.
-    let number = pool.0.memory.classes.of(64).unwrap();
-    let unit = pool.0.take_unit(number, pool.0.memory.classes.get(number).unwrap(), UnitUse::Owned).unwrap();
-    pool.0.disown(unit, number, pool.0.memory.classes.get(number).unwrap());
+    let number = pool.0.units().classes.of(64).unwrap();
+    let unit = pool
+        .0
+        .heap()
+        .granules
+        .take_unit(number, pool.0.units().classes.get(number).unwrap(), UnitUse::Owned)
+        .unwrap();
+    pool.0.heap().disown(unit, number, pool.0.units().classes.get(number).unwrap());
     assert!(reclaims_after(8, 8) && reclaims_after(8, 0) && !reclaims_after(8, 0));
     drop(guard);
     pool.abandon();
@@ -72,7 +81,7 @@ fn for_more_than_the_pool_has_nothing_is_looked_through() {
     let guard = pool.pin();
     let is_looked_through = |bytes: u64| {
         assert_eq!(guard.alloc(bytes as usize).err().unwrap().wanted, bytes);
-        pool.0.shared().fruitless.load(pool.medium(), Relaxed) != 0
+        pool.0.base().shared().fruitless.load(pool.medium(), Relaxed) != 0
     };
     assert!(!is_looked_through(pool.size() + 1));
     assert!(is_looked_through(pool.size() / 2));
@@ -88,11 +97,14 @@ fn drained_blocks_are_reused_without_a_scan_of_lists() {
     }
     guard.retire(last, 64);
     drop(guard);
-    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.try_advance());
+    (0..GRACE_EPOCHS).for_each(|_| _ = pool.0.epochs().try_advance());
     let guard = pool.pin();
     // As in a large pool, where this is too little for another scan of the lists.
-    pool.0.shared().slab_units.store(pool.medium(), 1 << 20, Relaxed);
-    assert!(pool.0.take(guard.thread_slot(), 64).is_none() && !pool.0.reclaim(guard.thread_slot()));
+    pool.0.base().shared().slab_units.store(pool.medium(), 1 << 20, Relaxed);
+    assert!(
+        pool.0.heap().take(guard.thread_slot(), 64).is_none()
+            && !pool.0.limbo().reclaim(guard.thread_slot(), &recovering(&pool.0))
+    );
     assert_eq!(guard.alloc(64).unwrap().fenced_later().into_offset(), last);
     drop(guard);
     pool.abandon();
@@ -104,15 +116,18 @@ fn nobody_is_waited_for_who_holds_nothing_up_or_came_later() {
     rest_with(|| RESTS.set(RESTS.get() + 1));
     let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());
     let reader = other.pin();
-    let began = pool.0.epoch();
+    let began = pool.0.epochs().epoch();
     pool.reclaim_blocking();
-    assert_eq!((RESTS.get(), pool.0.epoch()), (0, began + 1), "nothing waits");
+    assert_eq!((RESTS.get(), pool.0.epochs().epoch()), (0, began + 1), "nothing waits");
     reader.retire(reader.alloc(64).unwrap().fenced_later().into_offset(), 64);
     drop(reader);
-    let began = pool.0.epoch();
+    let began = pool.0.epochs().epoch();
     pool.reclaim_blocking();
     // Its entry is in a chunk that the other participant has yet to fill.
-    assert_eq!((RESTS.get(), pool.0.epoch(), pool.waiting_bytes()), (0, began + GRACE_EPOCHS + 1, 64));
+    assert_eq!(
+        (RESTS.get(), pool.0.epochs().epoch(), pool.waiting_bytes()),
+        (0, began + GRACE_EPOCHS + 1, 64)
+    );
 }
 
 #[test]
@@ -120,7 +135,7 @@ fn slabs_that_a_scan_holds_are_waited_for() {
     thread_local!(static SCAN: RefCell<Option<(Sender<()>, Receiver<()>)>> = const { RefCell::new(None) });
     const BYTES: usize = 64;
     let pool = exclusive_pool::<Hooked>();
-    let slab = 1 << pool.0.memory.classes.slab_log2;
+    let slab = 1 << pool.0.units().classes.slab_log2;
     let guard = pool.pin();
     let blocks: Vec<u64> =
         std::iter::from_fn(|| Some(guard.alloc(BYTES).ok()?.fenced_later().into_offset())).collect();
@@ -128,8 +143,8 @@ fn slabs_that_a_scan_holds_are_waited_for() {
     let (some, rest): (Vec<u64>, Vec<u64>) = blocks.iter().partition(|at| *at % slab < slab / 2);
     some.iter().for_each(|at| guard.free(*at, BYTES));
     drop(guard);
-    let number = pool.0.memory.classes.of(BYTES as u64).unwrap();
-    let kept = offset_of(&pool.0, &pool.0.shared().lists[number].kept);
+    let number = pool.0.units().classes.of(BYTES as u64).unwrap();
+    let kept = offset_of(&pool.0, &pool.0.base().shared().lists[number].kept);
     let ((holds, is_held), (go_on, may_go_on), (ended, has_ended)) = (channel(), channel(), channel());
     let scan = || {
         let guard = pool.pin();
@@ -139,7 +154,7 @@ fn slabs_that_a_scan_holds_are_waited_for() {
                 may_go_on.recv().unwrap();
             }
         };
-        hooked(stop, || pool.0.release_empty_slabs());
+        hooked(stop, || pool.0.heap().release_empty_slabs());
         drop(guard);
         ended.send(()).unwrap();
     };
@@ -176,7 +191,7 @@ fn wait_for_readers_recovers_dead_ones() {
     rest_with(|| {
         RESTS.set(RESTS.get() + 1);
         if let Some(dies) = READER.take() {
-            dies.0.liveness.as_ref().unwrap().release(u32::from(dies.owner().participant));
+            dies.0.base().liveness.as_ref().unwrap().release(u32::from(dies.owner().participant));
         }
     });
     assert!(pool.reclaim_blocking());

@@ -1,6 +1,7 @@
 //! Tests of `pool`.
 
 use super::*;
+use crate::sharing::liveness::Liveness;
 use crate::tests::fixtures::{exclusive_pool, geometry, participants};
 use std::io;
 use terrace_medium::{Dram, Mapping, Shm};
@@ -8,7 +9,7 @@ use terrace_medium::{Dram, Mapping, Shm};
 #[test]
 fn initialize_excludes_others_until_done_or_dropped() {
     let (_directory, [one, other]) = participants::<Shm, 2>(Geometry::tiny());
-    let is_free = || other.0.opening_lock().acquire_until(&other.0, &|| true).is_some();
+    let is_free = || other.0.peers.acquire_until(other.0.base().opening_lock(), &|| true).is_some();
     let bringing = one.initialize();
     assert!(!is_free() && !other.is_initialized());
     drop(bringing);
@@ -46,12 +47,12 @@ fn light_pins_need_a_common_kernel() {
         let options = PoolOptions::anonymous().geometry(geometry());
         let pool = options.create_shared_on(medium, Arc::new(Nobody { is_multi_host })).unwrap();
         assert!(pool.is_shared());
-        (pool.0.is_multi_host(), pool.0.light_pins)
+        (pool.0.base().is_multi_host(), pool.0.base().light_pins)
     };
     let exclusive = exclusive_pool::<Dram>();
     let is_made = crate::reclaim::barrier::register();
     assert!(!exclusive.is_shared());
-    assert_eq!((exclusive.0.is_multi_host(), exclusive.0.light_pins), (false, is_made));
+    assert_eq!((exclusive.0.base().is_multi_host(), exclusive.0.base().light_pins), (false, is_made));
     assert_eq!(shared(false), (false, is_made));
     assert_eq!(shared(true), (true, false));
 }

@@ -1,6 +1,6 @@
 //! Tests of `fixed`.
 
-use crate::Pool;
+use crate::pool::Pool;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{Dram, Line, Offset, Word};
 
