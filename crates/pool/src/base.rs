@@ -54,6 +54,7 @@ impl<M: MappedMedium> Base<M> {
     pub(crate) fn new(region: Region<M>, layout: Layout, grounds: Grounds) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let Grounds { owner, open_seq, start, light_pins, liveness } = grounds;
+        assert!(owner.participant < 1 << 12 && u32::from(owner.participant) < layout.geometry.participants);
         let multi_host = liveness.as_ref().is_some_and(|liveness| !liveness.has_common_kernel());
         let exiting = if liveness.is_some() { layout.geometry.participants } else { 0 };
         let shared = Anchor::new(&region, Offset::new(layout.allocator))
@@ -161,6 +162,7 @@ impl<M: MappedMedium> Base<M> {
 
     /// Zeroes lines, except for the words in `kept`. Does not write to lines that are zero.
     pub(crate) fn zero(&self, from: u64, bytes: u64, kept: &[&Word]) {
+        debug_assert!(from.is_multiple_of(64) && bytes.is_multiple_of(64), "whole lines");
         for at in (from..from + bytes).step_by(64) {
             if self.is_zero(at) {
                 continue;

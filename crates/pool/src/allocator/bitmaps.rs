@@ -31,12 +31,14 @@ impl<M: MappedMedium> Units<M> {
     /// A word of the slab's first bitmap: a set bit is an allocated block.
     #[inline(always)]
     pub(crate) fn allocated_word(&self, unit: u64, word: u64) -> &Word {
+        debug_assert!(word < 1 << (self.zones.slab_log2 - 3), "word {word} of a bitmap in its slab");
         self.base.word_at(self.zones.start_of(unit) + word * 8)
     }
 
     /// A word of the slab's second bitmap: a set bit is a block that the collector found live.
     #[inline(always)]
     pub(crate) fn mark_word(&self, unit: u64, class: &Class, word: u64) -> &Word {
+        debug_assert!(word < u64::from(class.words), "word {word} of a bitmap of {}", class.words);
         self.allocated_word(unit, u64::from(class.words) + word)
     }
 

@@ -30,6 +30,7 @@ impl<M: MappedMedium> Heap<M> {
         let own = classes.of(bytes)?;
         (own + 1..=own + LARGER_CLASSES).find_map(|number| {
             let class = classes.get(number).filter(|class| class.is_aligned_like(bytes))?;
+            debug_assert!(u64::from(class.size) >= bytes, "a larger class has larger blocks");
             let offset = self.take_block(slot, number, class)?;
             add_own(self.medium(), &slot.small_bytes, u64::from(class.size));
             Some(offset)

@@ -50,10 +50,12 @@ pub(crate) struct Classes {
 
 impl Class {
     fn new(size: u64, slab: u64) -> Self {
+        debug_assert!(size < 1 << 18 && slab < 1 << 20, "larger ones make `reciprocal` inexact");
         let mut blocks = slab / size;
         while header(blocks, size) + blocks * size > slab {
             blocks -= 1;
         }
+        debug_assert!(blocks > 0, "a slab holds a block of each of its classes");
         Self {
             size: size as u32,
             first: header(blocks, size) as u32,
@@ -82,6 +84,7 @@ impl Class {
     /// Offset of `block` from the slab's start.
     #[inline(always)]
     pub(crate) fn position(&self, block: u64) -> u64 {
+        debug_assert!(block < u64::from(self.blocks), "no block {block} in a slab of {}", self.blocks);
         u64::from(self.first) + block * u64::from(self.size)
     }
 
@@ -114,6 +117,7 @@ fn header(blocks: u64, size: u64) -> u64 {
 
 impl Classes {
     pub(crate) fn new(slab_log2: u32) -> Self {
+        assert!((12..=19).contains(&slab_log2), "as the geometry's check says");
         let granule_log2 = slab_log2 - GRANULES.ilog2();
         Self { table: table(slab_log2), slab_log2, granule_log2 }
     }
@@ -160,7 +164,13 @@ fn table(slab_log2: u32) -> &'static [Class] {
     TABLES[slab_log2 as usize].get_or_init(|| {
         let slab = 1 << slab_log2;
         let sizes = (0..CLASSES_MAX).map(size_of_class).take_while(|&size| size <= LARGEST * slab / GRANULES);
-        sizes.map(|size| Class::new(size, slab)).collect()
+        let table: Box<[Class]> = sizes.map(|size| Class::new(size, slab)).collect();
+        debug_assert!(table.is_sorted_by(|one, next| one.size < next.size), "classes by their size");
+        debug_assert!(
+            table.iter().enumerate().all(|(class, it)| class_of(u64::from(it.size)) == class),
+            "a block of a class's size is of that class"
+        );
+        table
     })
 }
 

@@ -207,6 +207,8 @@ fn worth_emptying(
     is_left_out: &dyn Fn(u64) -> bool,
 ) -> BTreeSet<u64> {
     let blocks = u64::from(class.blocks);
+    debug_assert!(found.is_sorted(), "the sparsest slabs first");
+    debug_assert!(found.iter().all(|&(taken, _)| taken <= blocks), "a slab has {blocks} blocks");
     let (mut free, mut moved) = (found.iter().map(|(taken, _)| blocks - taken).sum::<u64>(), 0);
     let mut victims = BTreeSet::new();
     for &(taken, unit) in found {

@@ -50,6 +50,7 @@ struct Run {
 
 impl Run {
     fn new(wanted: u64, align: u64) -> Self {
+        debug_assert!(wanted > 0 && align.is_power_of_two(), "{wanted} granules, aligned to {align}");
         Self { wanted, align, start: 0, len: 0 }
     }
 
@@ -98,6 +99,7 @@ impl<M: MappedMedium> Granules<M> {
     /// Takes an empty unit for a slab of class `number`, in use `usage`. None of its blocks is
     /// allocated.
     pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: UnitUse) -> Option<u64> {
+        debug_assert!(matches!(usage, UnitUse::Owned | UnitUse::Reserve), "a new slab is {usage:?}");
         let hint = &self.base().shared().slab_hint;
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;
@@ -233,6 +235,7 @@ impl<M: MappedMedium> Granules<M> {
         } else {
             self.take_run_from_hint(count, align)?
         };
+        debug_assert!(first.is_multiple_of(align), "granule {first} is not aligned to {align}");
         Some(zones.base + (first << zones.granule_log2()))
     }
 
@@ -263,6 +266,7 @@ impl<M: MappedMedium> Granules<M> {
 
     /// The highest run of `count` granules; `count` is more than a unit has.
     fn find_last_run(&self, units: Range<u64>, count: u64, align: u64) -> Option<u64> {
+        debug_assert!(count > GRANULES, "a run of {count} granules may lie inside a unit");
         // All granules from `bottom` up to `top` are free.
         let mut top = units.end * GRANULES;
         for unit in units.rev() {
@@ -340,6 +344,7 @@ impl<M: MappedMedium> Granules<M> {
     }
 
     fn take_piece(&self, piece: Piece) -> bool {
+        debug_assert!(piece.bits != 0, "a piece has a granule");
         if self.units.revalidate(piece.unit).usage() != UnitUse::Granules {
             return false;
         }

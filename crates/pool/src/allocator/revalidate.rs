@@ -91,6 +91,7 @@ impl<M: MappedMedium> Units<M> {
                 Verdict::Damaged => UnitState::quarantined(self.base.open_seq),
                 _ => state.at_open_seq(self.base.open_seq).with(UnitUse::Revalidating),
             };
+            debug_assert!(next.is_sound() && next.open_seq() == self.base.open_seq);
             // ORDER: Relaxed: the replaced state was stored before this open, and is visible since
             // then.
             if entry.state.compare_exchange(medium, state.0, next.0, Relaxed, Relaxed).is_ok() {

@@ -108,6 +108,7 @@ impl<M: MappedMedium> Heap<M> {
     /// Takes all free blocks of the first word that has any, searching from word `from` on, and
     /// around.
     fn grab(&self, unit: u64, class: &Class, from: u64) -> Option<(u64, u64)> {
+        debug_assert!(from <= u64::from(class.words), "a search from word {from} of {}", class.words);
         let words = u64::from(class.words);
         (from..from + words).map(|word| if word < words { word } else { word - words }).find_map(|word| {
             let taken = self.units().allocated_word(unit, word);
@@ -140,6 +141,7 @@ impl<M: MappedMedium> Heap<M> {
     /// Lists a slab that has a free block, unless another thread has listed it or owns it.
     #[inline(always)]
     pub(crate) fn list_if_unlisted(&self, unit: u64, full: UnitState) {
+        debug_assert!(full.usage() == UnitUse::Full, "only a slab in no list is listed");
         let entry = self.units().unit(unit);
         let listed = full.with(UnitUse::Listed);
         // ORDER: Acquire: since the state was seen Full, other threads may have listed, owned and
@@ -155,6 +157,7 @@ impl<M: MappedMedium> Heap<M> {
     }
 
     pub(crate) fn push(&self, unit: u64, entry: &Unit, listed: UnitState) {
+        debug_assert!(listed.usage() == UnitUse::Listed, "a slab is pushed once its state says so");
         let Some(list) = listed.class().and_then(|class| self.base().shared().lists.get(class)) else {
             return;
         };
@@ -445,6 +448,7 @@ fn low(bits: u32) -> u64 {
 /// The head that follows `head`, with `first` in front.
 #[inline(always)]
 fn head_word(head: u64, first: u64) -> u64 {
+    debug_assert!(first <= low(UNIT_BITS), "unit {first} does not fit the head of a list");
     ((head >> UNIT_BITS).wrapping_add(1) << UNIT_BITS) | first
 }
 

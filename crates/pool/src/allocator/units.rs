@@ -105,6 +105,7 @@ impl<M: MappedMedium> Units<M> {
 
     /// The word of a zone's bitmap that contains the bit of `unit`, and the bit.
     pub(crate) fn hint_word(&self, hint: Hint, zone: &Zone, unit: u64) -> (&Word, u64) {
+        debug_assert!((zone.first..zone.end()).contains(&unit), "unit {unit} is not in {zone:?}");
         let bitmap = zone.start + zone.units * UNIT_BYTES;
         let bitmap = if hint == Hint::Room { bitmap + zone.bitmap_bytes() } else { bitmap };
         let index = unit - zone.first;
@@ -167,6 +168,7 @@ impl<M: MappedMedium> Units<M> {
 
     /// Sets the hints of `units`: any of them may have room.
     pub(crate) fn hint_at(&self, zone: &Zone, units: Range<u64>) {
+        debug_assert!(units.end <= zone.end(), "these units are not in {zone:?}");
         let mut unit = units.start;
         while unit < units.end {
             let word = unit - (unit - zone.first) % 64;

@@ -80,6 +80,7 @@ impl UnitState {
     }
     #[inline(always)]
     pub(crate) fn slab(open_seq: u32, class: usize, usage: UnitUse) -> Self {
+        debug_assert!(class < 255, "the state of a unit has 8 bits for its class, and 0 is none");
         Self::checked(u64::from(open_seq) << 32 | (class as u64 + 1) << 24 | code(usage) << 16)
     }
     pub(crate) fn quarantined(open_seq: u32) -> Self {
@@ -185,6 +186,7 @@ pub(crate) struct Zones {
 impl Zones {
     pub(crate) fn new(layout: &Layout) -> Self {
         let geometry = layout.geometry;
+        assert!(geometry.first_zone_log2 <= geometry.zone_log2, "zones grow, as the geometry's check says");
         let last_log2 = geometry.zone_log2 - geometry.slab_log2;
         let first_log2 = geometry.first_zone_log2 - geometry.slab_log2;
         Self { base: layout.zones, slab_log2: geometry.slab_log2, first_log2, last_log2 }
@@ -207,6 +209,7 @@ impl Zones {
             let units = 1 << self.last_log2;
             (smaller + ((unit - smaller) & !(units - 1)), units)
         };
+        debug_assert!((first..first + units).contains(&unit), "the zones leave out no unit");
         Zone { first, units, start: self.start_of(first) }
     }
 

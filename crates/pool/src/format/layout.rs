@@ -140,6 +140,14 @@ impl Layout {
         let slots = allocator + ALLOCATOR_BYTES;
         let watches = slots + u64::from(geometry.thread_slots) * SLOT_BYTES;
         let zones = watches.next_multiple_of(1 << geometry.slab_log2);
+        assert!(
+            [roots, participants, shared, allocator, slots, watches, zones].is_sorted(),
+            "the parts of a pool lie one behind the other"
+        );
+        debug_assert!(
+            [participants, shared, allocator, slots, watches].iter().all(|at| at.is_multiple_of(64)),
+            "every part begins at a line"
+        );
         Ok(Self { geometry, roots, participants, shared, allocator, thread_slots: slots, watches, zones })
     }
 
@@ -150,6 +158,7 @@ impl Layout {
 
     /// Offset of thread slot `index`.
     pub fn thread_slot(&self, index: u32) -> u64 {
+        debug_assert!(index < self.geometry.thread_slots, "no thread slot {index}");
         self.thread_slots + u64::from(index) * SLOT_BYTES
     }
 
@@ -160,16 +169,19 @@ impl Layout {
 
     /// Offset of key watch `index`.
     pub(crate) fn watch(&self, index: u32) -> u64 {
+        debug_assert!(index < self.watch_count(), "no watch {index}");
         self.watches + u64::from(index) * WATCH_BYTES
     }
 
     /// Offset of root `index`.
     pub(crate) fn root(&self, index: u32) -> u64 {
+        debug_assert!(index < self.geometry.roots, "no root {index}");
         self.roots + u64::from(index) * ROOT_BYTES
     }
 
     /// Offset of entry `index` of the participant table.
     pub(crate) fn participant(&self, index: u32) -> u64 {
+        debug_assert!(index < self.geometry.participants, "no entry {index} for participants");
         self.participants + u64::from(index) * PARTICIPANT_BYTES
     }
 }

@@ -90,6 +90,9 @@ pub(crate) struct Found {
 impl Superblock {
     /// The copy's words.
     pub(crate) fn encode(&self) -> Words {
+        debug_assert!(self.label.len() <= LABEL_BYTES, "a label that was refused");
+        debug_assert!(self.size.is_multiple_of(PAGE), "a pool consists of whole pages");
+        debug_assert!(self.generation != 0, "a lock of generation 0 is free in every pool");
         let geometry = &self.geometry;
         let mut words = [0; WORDS];
         words[0] = MAGIC;
@@ -202,6 +205,7 @@ impl Superblock {
 }
 
 fn copy_in<M: MappedMedium>(region: &Region<M>, copy: usize) -> &Lines {
+    debug_assert!(copy < 2, "there are two copies");
     region.at(Offset::new(copy as u64 * SUPERBLOCK_STEP))
 }
 

@@ -58,7 +58,7 @@
 
 use crate::allocator::bitmaps::Fill;
 use crate::allocator::marks::BlockPlace;
-use crate::allocator::words::{IDLE, MARKING};
+use crate::allocator::words::{IDLE, MARKING, ROUND};
 use crate::allocator::zones::{UnitState, UnitUse};
 use crate::gc::orphans::OrphanCandidates;
 use crate::gc::{CollectReport, Collection, Marker, Marks, run};
@@ -159,6 +159,7 @@ impl<M: MappedMedium> Collection<'_, M> {
         let last = shared.collections.load(medium, Relaxed) as u32;
         // 0 means no round.
         let number = u64::from(last.checked_add(1).unwrap_or(1));
+        debug_assert!(number != 0 && number << 32 & !ROUND == 0, "round {number} is one");
         shared.collections.store(medium, number, Relaxed);
         // ORDER: Release: a thread that waits for the end of UNCLEAN may find this value instead.
         // The barrier: a thread that does not see the phase is seen pinned.

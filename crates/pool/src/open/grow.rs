@@ -51,6 +51,7 @@ impl<M: MappedMedium> Inner<M> {
     /// Grows the file and the stored superblock to `asked` bytes, without announcing it to other
     /// threads. Returns the new superblock.
     fn grow_to(&self, asked: u64, superblock: &Superblock) -> Result<Superblock, GrowError> {
+        debug_assert!(asked > superblock.size && asked.is_multiple_of(PAGE), "a pool grows by whole pages");
         self.check_other_participants(asked)?;
         self.give_storage(asked)?;
         let mut grown = superblock.clone();

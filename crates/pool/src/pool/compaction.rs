@@ -129,6 +129,7 @@ impl<M: MappedMedium> Compaction<'_, M> {
     /// Keeps free memory in `window` from being taken, also what becomes free later, until this is
     /// called again or [`Compaction::close_window`]. Returns the slabs in it, which must be vacated now.
     pub fn open_window(&self, window: &Range<u64>) -> Vec<u64> {
+        debug_assert!(window.start < window.end, "a window has a unit");
         let inner = &*self.0.0;
         let _locked = inner.peers.acquire(&inner.base().shared().vacate);
         let guard = self.0.pin();

@@ -14,8 +14,7 @@ use crate::sharing::fork::ForkSafe;
 use crate::sharing::liveness::{self, Liveness};
 use crate::sharing::participants;
 use crate::sharing::peers::Peers;
-use crate::sharing::terms::SharingTerms;
-use crate::sharing::terms::word;
+use crate::sharing::terms::{SharingTerms, word};
 use crate::sync::lock::{Lock, Owner};
 use crate::sync::locked::Locked;
 use std::ops::{Deref, DerefMut};
@@ -116,6 +115,10 @@ impl<M: MappedMedium> Inner<M> {
             region.medium().mapping().follow_growth();
         }
         let _fork_safe = ForkSafe::mapping(region.medium().mapping(), &opened.name);
+        assert_eq!(
+            owner.generation, opened.superblock.generation,
+            "the locks of this process are of the pool's generation"
+        );
         let grounds = Grounds {
             owner,
             open_seq: opened.superblock.open_seq,

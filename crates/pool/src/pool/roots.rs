@@ -232,6 +232,7 @@ fn hash(identity: &Identity) -> u64 {
 
 /// Word 7 of a root with this identity.
 fn encode(offset: u64, identity: &Identity) -> u64 {
+    debug_assert!(offset < MAX_POOL, "offset {offset:#x} does not fit beside its hash");
     offset | xxh3_64_with_seed(&offset.to_le_bytes(), hash(identity)) & !(MAX_POOL - 1)
 }
 

@@ -15,6 +15,7 @@
 //! block waits.)
 
 use crate::allocator::heap::Heap;
+use crate::allocator::words::FIRST_EPOCH;
 use crate::base::Base;
 use crate::format::slot::ThreadSlot;
 use crate::reclaim::barrier;
@@ -40,6 +41,10 @@ pub(crate) const OVERFLOWED: u64 = 1 << 30;
 /// Pins of the slot execute their own barrier (see `barrier`).
 pub(crate) const FULL_BARRIER: u64 = 1 << 29;
 pub(crate) const UNPIN_WORK: u64 = ONE_PIN | OVERFLOWED | FULL_BARRIER;
+
+const _: () = assert!(DEPTH_MASK & UNPIN_WORK == 0, "the fields of a pin word are apart");
+const _: () = assert!(UNPIN_WORK >> EPOCH_SHIFT == 0, "the upper half of a pin word is its epoch");
+const _: () = assert!(FIRST_EPOCH > GRACE_EPOCHS, "nothing was retired a grace period before the open");
 
 /// Which threads are pinned, and when. Owns the slots of ended threads of this process, the pins
 /// and the global epoch; stands on [`Heap`]. It knows of no other process.
@@ -88,6 +93,7 @@ impl<M: MappedMedium> Epochs<M> {
     /// Stores a pin for an epoch that was read before.
     #[inline(always)]
     pub(crate) fn set_pin_at(&self, epoch: u64, slot: &ThreadSlot, depth_and_flags: u64) {
+        debug_assert!(depth_and_flags & DEPTH_MASK != 0, "a pin has a guard");
         // ORDER: a full barrier after the store, here or in `try_advance`. Either the pin is
         // visible before anything is read under it, or the thread that advances the epoch checked
         // before. Release: this store may replace the clearing of an earlier pin, which the
@@ -113,12 +119,14 @@ impl<M: MappedMedium> Epochs<M> {
     /// Clears the pin word, except for `flags`.
     #[inline(always)]
     pub(crate) fn clear_pin(&self, slot: &ThreadSlot, flags: u64) {
+        debug_assert!(flags & DEPTH_MASK == 0, "no guard is left");
         // ORDER: Release: comes after everything done under the pin, unlinking included.
         slot.pin.store(self.medium(), flags, Release);
     }
 
     /// Requests work when the owner of `slot`, which is this thread, unpins.
     pub(crate) fn request_unpin_work(&self, slot: &ThreadSlot, flag: u64) {
+        debug_assert!(flag & !UNPIN_WORK == 0, "{flag:#x} is no work for unpinning");
         let word = slot.pin.load(self.medium(), Relaxed);
         slot.pin.store(self.medium(), word | flag, Relaxed);
     }

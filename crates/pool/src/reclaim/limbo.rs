@@ -39,6 +39,9 @@ const OVERFLOW_PATIENCE: u32 = rests_in(Duration::from_secs(2));
 /// Chunks that are drained when a chunk is queued: more than one, so that queues shrink.
 const DRAIN: u32 = 3;
 
+const _: () = assert!(CHUNK_ENTRIES < 1 << 8, "a chunk's tag has 8 bits for its entries");
+const _: () = assert!(DRAIN > 1, "with as many chunks drained as queued, queues would not shrink");
+
 #[repr(C)]
 struct Chunk {
     next: Word,

@@ -14,6 +14,8 @@ pub(crate) const PATIENCE: u32 = rests_in(Duration::from_secs(10));
 /// As [`PATIENCE`], where an earlier wait was in vain.
 pub(crate) const REPEAT_PATIENCE: u32 = 4;
 
+const _: () = assert!(REPEAT_PATIENCE < PATIENCE, "a wait that was in vain is not repeated in full");
+
 /// The pool has no room for the request.
 ///
 /// `waiting_bytes` were retired, but some reader may still see them. A refused thread that is

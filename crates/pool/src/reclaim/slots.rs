@@ -62,6 +62,7 @@ impl<M: MappedMedium> Epochs<M> {
         if last.pool != self.base().id {
             last = find();
         }
+        debug_assert!(last.pool == self.base().id && !last.at.is_null(), "the slot is of this pool");
         // SAFETY: `at` is the address of a slot of this open pool (ids are unique). The mapping
         // lasts as long as `self`, and a slot consists of words.
         unsafe { &*last.at }

@@ -68,6 +68,7 @@ impl<M: MappedMedium> Pool<M> {
 }
 
 fn encode(incarnation: u32, opened_ms: u64, text: &str) -> [u64; WORDS] {
+    debug_assert!(text.len() <= NOTICE_MAX, "a notice that was refused");
     let mut bytes = [0; NOTICE_BYTES];
     bytes[8 * TEXT_WORD..][..text.len()].copy_from_slice(text.as_bytes());
     let mut words = [0; WORDS];

@@ -15,7 +15,7 @@
 //! lines, so that no two threads share a line.
 
 use crate::base::Base;
-use crate::format::slot::ThreadSlot;
+use crate::format::slot::{INTENTS, ThreadSlot};
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -43,6 +43,9 @@ const IS_INTENT: u64 = 1 << 16;
 /// The slot is taken for intents only.
 const IN_EXTRA: u64 = 1 << 17;
 const SLOT_SHIFT: u32 = 32;
+
+const _: () = assert!(INTENTS as u64 <= NUMBER, "an intent's number fits its field");
+const _: () = assert!(INTENTS <= u64::BITS as usize, "a word has a bit for each intent of a slot");
 
 impl Intent {
     /// Records an intent for the lock at `offset`, before the lock is tried. If `slot` is full, an
@@ -102,6 +105,7 @@ impl Intent {
     #[inline(never)]
     pub(crate) fn clear<M: MappedMedium>(&self, base: &Base<M>) {
         let intent = self.0.get();
+        debug_assert!(intent & IS_INTENT != 0, "made by `record_in`");
         let index = (intent >> SLOT_SHIFT) as u32;
         let intents_set = &base.thread_slot(index).intents_set;
         let left = intents_set.load(base.medium(), Relaxed) & !(1 << (intent & NUMBER));

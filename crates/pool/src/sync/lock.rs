@@ -41,6 +41,9 @@ pub struct Owner {
     pub generation: u32,
 }
 
+const _: () = assert!(PARTICIPANT_SHIFT + 12 == INCARNATION_SHIFT, "the fields of a lock word meet");
+const _: () = assert!(INCARNATION_SHIFT + INCARNATION_BITS == GENERATION_SHIFT);
+
 /// The constant parts of the lock words that this process writes.
 pub(crate) struct LockWords {
     pub(crate) held: u64,
@@ -49,6 +52,9 @@ pub(crate) struct LockWords {
 
 impl LockWords {
     pub(crate) fn of(owner: Owner) -> Self {
+        debug_assert!(owner.participant < 1 << 12, "a lock word has 12 bits for its participant");
+        debug_assert!(owner.incarnation < 1 << INCARNATION_BITS, "and 18 for its incarnation");
+        debug_assert!(owner.generation != 0, "a word of zeros is a free lock");
         Self { held: held_word(owner), free: generation_word(owner) }
     }
 }

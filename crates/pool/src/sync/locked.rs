@@ -90,6 +90,7 @@ impl Lock {
 
     /// Releases a lock with this word, of a dead holder.
     pub(crate) fn release_word<M: MappedMedium>(&self, base: &Base<M>, word: u64) {
+        debug_assert!(is_held_word(word, base.owner), "only a held lock has a dead holder");
         let free = base.lock_words.free | if M::VOLATILE_CACHE { UNFENCED } else { 0 };
         let place = base.medium().point("lock.release-dead");
         // ORDER: AcqRel: the next holder sees the stores of the dead one. After a failure another
@@ -180,6 +181,7 @@ impl<'g, M: MappedMedium> Locked<'g, M> {
 
     #[inline(always)]
     fn free(&self, word: u64) {
+        debug_assert!(!is_held_word(word, self.base.owner), "a release leaves no holder");
         // ORDER: Release pairs with the Acquire of the next holder, and with readers that check the
         // word after reading the data.
         self.lock.0.store(self.base.medium().point("lock.release"), word, Release);
