@@ -1,5 +1,5 @@
-//! The base of an open pool: its memory, what lies where in it, this process, and the words that all
-//! processes share. Every other part stands on it.
+//! The base of an open pool: its memory, what lies where in it, this process, and the words that
+//! all processes share. Every other part stands on it.
 
 use crate::allocator::words::{IDLE, ROUND, Shared, UNCLEAN};
 use crate::anchor::Anchor;

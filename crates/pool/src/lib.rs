@@ -4,6 +4,22 @@
 //! Reading order: [`Layout`] (what lies where), [`PoolOptions`] (how to create and open a pool),
 //! [`Pool`]. `docs/pool-format.md` describes the format, and which parts of it are trusted after
 //! which crash.
+//!
+//! Inside, each part is a receiver that holds the part below it, and knows none above:
+//!
+//! ```text
+//! base::Base             the region, what lies where, this process
+//! allocator::Units       descriptions of units, bitmaps of slabs
+//!            Granules    whole units and runs of granules
+//!            Heap        blocks
+//! reclaim::Epochs        pinned threads
+//!          Limbo         retired blocks
+//! sharing::Peers         the other processes, and what is left of dead ones
+//! pool::Inner            the superblock, the root directory, the close
+//! ```
+//!
+//! `gc` stands on all of them. `format`, `sync` and the parts of `sharing` that only read the
+//! participant table stand beside or below [`Base`](base::Base).
 
 mod allocator;
 mod anchor;

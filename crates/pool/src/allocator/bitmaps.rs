@@ -1,4 +1,5 @@
-//! The two bitmaps of a slab: which of its blocks are allocated, and which the collector found live.
+//! The two bitmaps of a slab: which of its blocks are allocated, and which the collector found
+//! live.
 
 use crate::allocator::classes::Class;
 use crate::allocator::units::Units;

@@ -66,7 +66,7 @@ impl<M: MappedMedium> Heap<M> {
         }
     }
 
-    /// Frees a block of a larger class than `number`, which [`Inner::take_larger`] gave for a
+    /// Frees a block of a larger class than `number`, which [`Heap::take_larger`] gave for a
     /// request of that class.
     #[cold]
     fn free_larger(&self, slot: &ThreadSlot, offset: u64, number: usize) {

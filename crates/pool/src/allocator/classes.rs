@@ -84,7 +84,7 @@ impl Class {
     /// Offset of `block` from the slab's start.
     #[inline(always)]
     pub(crate) fn position(&self, block: u64) -> u64 {
-        debug_assert!(block < u64::from(self.blocks), "no block {block} in a slab of {}", self.blocks);
+        debug_assert!(block <= u64::from(self.blocks), "no block {block} in a slab of {}", self.blocks);
         u64::from(self.first) + block * u64::from(self.size)
     }
 

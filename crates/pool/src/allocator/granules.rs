@@ -99,7 +99,7 @@ impl<M: MappedMedium> Granules<M> {
     /// Takes an empty unit for a slab of class `number`, in use `usage`. None of its blocks is
     /// allocated.
     pub(crate) fn take_unit(&self, number: usize, class: &Class, usage: UnitUse) -> Option<u64> {
-        debug_assert!(matches!(usage, UnitUse::Owned | UnitUse::Reserve), "a new slab is {usage:?}");
+        debug_assert!(!matches!(usage, UnitUse::Granules | UnitUse::Quarantined), "a new slab is {usage:?}");
         let hint = &self.base().shared().slab_hint;
         let from = hint.load(self.medium(), Relaxed);
         let unit = self.search(from, |zone, units| self.take_unit_among(zone, units))?;

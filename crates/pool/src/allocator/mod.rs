@@ -1,9 +1,14 @@
 //! The memory of a pool: how it is divided, taken and freed.
 //!
-//! Reading order: `zones` (units and their descriptions), `classes` (sizes of blocks), `words` (the
-//! shared words), `revalidate` (the first use of a unit after an open), `granules` (whole units and
-//! extents), `slabs` (units of small blocks), `blocks` (what callers allocate), `compact` (slabs
-//! that are taken out of use), `usage` (figures), `verify` (invariants).
+//! Three receivers, each on the one before: `units::Units` (descriptions and bitmaps),
+//! `granules::Granules` (whole units and extents), `heap::Heap` (blocks). None of them knows a
+//! reader or another process.
+//!
+//! Reading order: `zones` (what describes a unit), `classes` (sizes of blocks), `words` (the shared
+//! words), `units` (finding a unit), `bitmaps` (the blocks of a slab), `revalidate` (the first use of
+//! a unit after an open), `granules`, `heap`, `slabs` (lists and caches), `blocks` (taking and
+//! freeing), `marks` (what a collection leaves alone), `compact` (slabs taken out of use), `usage`
+//! (figures), `verify` (invariants).
 
 pub(crate) mod bitmaps;
 pub(crate) mod blocks;

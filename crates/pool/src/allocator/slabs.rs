@@ -314,7 +314,7 @@ impl<M: MappedMedium> Heap<M> {
         (0..self.units().classes.len()).map(|number| self.release_empty_slabs_of(number)).sum()
     }
 
-    /// As [`Inner::release_empty_slabs`], for lists in which more than one slab in
+    /// As [`Heap::release_empty_slabs`], for lists in which more than one slab in
     /// [`SCAN_COST_RATIO`] may be empty.
     pub(crate) fn release_likely_empty_slabs(&self) -> u64 {
         let is_worth_it = |&number: &usize| {

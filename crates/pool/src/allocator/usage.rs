@@ -3,6 +3,7 @@
 use crate::allocator::units::Units;
 use crate::allocator::zones::{UnitState, UnitUse};
 use crate::format::lifetime::Start;
+use crate::format::slot::ThreadSlot;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 
@@ -99,7 +100,7 @@ impl<M: MappedMedium> Units<M> {
     }
 
     /// Bytes of blocks in a slot's caches.
-    pub(crate) fn cached(&self, slot: &crate::format::slot::ThreadSlot) -> u64 {
+    pub(crate) fn cached(&self, slot: &ThreadSlot) -> u64 {
         let caches = (0..self.classes.len()).filter_map(|number| {
             let free = slot.caches[number].free.load(self.medium(), Relaxed);
             Some(u64::from(free.count_ones()) * u64::from(self.classes.get(number)?.size))

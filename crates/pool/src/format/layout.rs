@@ -169,7 +169,7 @@ impl Layout {
 
     /// Offset of key watch `index`.
     pub(crate) fn watch(&self, index: u32) -> u64 {
-        debug_assert!(index < self.watch_count(), "no watch {index}");
+        debug_assert!(index <= self.watch_count(), "no watch {index}");
         self.watches + u64::from(index) * WATCH_BYTES
     }
 

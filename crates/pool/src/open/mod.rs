@@ -17,7 +17,7 @@ use crate::open::file::Purpose;
 use crate::open::options::{Location, PoolOptions};
 use crate::pool::Pool;
 use crate::pool::inner::{Inner, OpenedAs};
-use crate::reclaim::barrier::Pins;
+use crate::reclaim::barrier::{self, Pins};
 use crate::sharing::clock;
 use crate::sharing::liveness::Liveness;
 use crate::sharing::participants::{self, ProcessInfo};
@@ -358,7 +358,7 @@ impl PoolOptions {
             return Err(Problem::OtherDurability { pool: superblock.durability, asked });
         }
         let terms = terms(&region, &layout).map_err(|found| Problem::OtherSharing { found })?;
-        if terms.light_pins && self.pins != Pins::AsIfLight && !crate::reclaim::barrier::register() {
+        if terms.light_pins && self.pins != Pins::AsIfLight && !barrier::register() {
             return Err(Problem::NoBarrier);
         }
         let index = free_slot(&region, &layout, &*liveness)?;

@@ -127,7 +127,8 @@ impl<M: MappedMedium> Compaction<'_, M> {
     }
 
     /// Keeps free memory in `window` from being taken, also what becomes free later, until this is
-    /// called again or [`Compaction::close_window`]. Returns the slabs in it, which must be vacated now.
+    /// called again or [`Compaction::close_window`]. Returns the slabs in it, which must be vacated
+    /// now.
     pub fn open_window(&self, window: &Range<u64>) -> Vec<u64> {
         debug_assert!(window.start < window.end, "a window has a unit");
         let inner = &*self.0.0;

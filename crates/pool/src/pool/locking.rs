@@ -58,8 +58,10 @@ impl Lock {
     fn record_intent<M: MappedMedium>(&self, peers: &Peers<M>, slot: &ThreadSlot) -> Option<Intent> {
         let base = peers.base();
         let is_held = is_held_word(self.0.load(base.medium(), Relaxed), base.owner);
-        let offset = base.region.offset_of(self).raw();
-        (!is_held).then(|| Intent::record(base, slot, offset, || peers.claim_extra_slot()))
+        (!is_held).then(|| {
+            let offset = base.region.offset_of(self).raw();
+            Intent::record(base, slot, offset, || peers.claim_extra_slot())
+        })
     }
 
     /// Takes the lock for this process until it closes the pool, unless another live process holds

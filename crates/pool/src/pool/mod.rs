@@ -1,4 +1,10 @@
-//! An open pool.
+//! An open pool, as its callers see it. Only this folder and `gc` see all parts of it.
+//!
+//! Reading order: this file (the handle), `inner` (what all handles share), `guard` (a pinned
+//! thread), `fresh` (blocks), `locking` (locks), `roots`, `fixed` (places that were checked once),
+//! `memory` (figures, and how to get more), `readers` (waiting for pinned threads), `compaction`,
+//! `processes` and `stopped` (the others that have it open), `protection` (data that must not
+//! change), `watch` (changes of keys), `check`.
 
 pub(crate) mod check;
 pub(crate) mod compaction;
@@ -8,12 +14,14 @@ pub(crate) mod guard;
 pub(crate) mod inner;
 pub(crate) mod locking;
 pub(crate) mod memory;
+pub(crate) mod processes;
 pub(crate) mod protection;
 pub(crate) mod readers;
 pub(crate) mod roots;
+pub(crate) mod stopped;
 pub(crate) mod watch;
 
-use crate::error::{CloseError, Holder, OpenError};
+use crate::error::{CloseError, OpenError};
 use crate::format::layout::{Geometry, Layout};
 use crate::format::lifetime::Start;
 use crate::format::superblock::{self, Superblock};
@@ -101,14 +109,6 @@ impl<M: MappedMedium> Pool<M> {
     /// Whether other processes may have it open too.
     pub fn is_shared(&self) -> bool {
         self.0.base().is_shared()
-    }
-
-    /// The other processes that have it open now.
-    pub fn other_participants(&self) -> Vec<Holder> {
-        let others = self.0.base().other_live_participants();
-        let blocking = self.0.epochs().blocking_participants();
-        let all = others.into_iter();
-        all.map(|(index, holder)| Holder { blocks_reclaim: blocking.contains(&index), ..holder }).collect()
     }
 
     /// Excludes other processes from initializing the pool's contents until the result is dropped.

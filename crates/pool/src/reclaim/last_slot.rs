@@ -1,5 +1,5 @@
-//! What a process remembers of its slots: the one that a thread used last, so that a pin finds it by
-//! one comparison, and those that ended threads left.
+//! What a process remembers of its slots: the one that a thread used last, so that a pin finds it
+//! by one comparison, and those that ended threads left.
 
 use crate::format::slot::ThreadSlot;
 use std::cell::Cell;

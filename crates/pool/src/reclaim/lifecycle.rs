@@ -1,5 +1,5 @@
-//! How the allocator begins and ends: the first steps of an open, the last ones of a close, and what
-//! a slot leaves behind.
+//! How the allocator begins and ends: the first steps of an open, the last ones of a close, and
+//! what a slot leaves behind.
 
 use crate::allocator::words::{FIRST_EPOCH, IDLE, UNCLEAN};
 use crate::format::layout::ALLOCATOR_BYTES;

@@ -391,8 +391,8 @@ impl<M: MappedMedium> Limbo<M> {
     }
 
     /// Marks all blocks in limbo, and the chunks. A block that is being moved from one place to
-    /// another is not seen. `None` if `gives_up` returns true while another thread holds the lock of
-    /// a queue.
+    /// another is not seen. `None` if `gives_up` returns true while another thread holds the lock
+    /// of a queue.
     #[must_use = "if it stopped, not all is marked"]
     pub(crate) fn mark_limbo(&self, mark: &dyn Fn(u64, u64), gives_up: &dyn Fn(&Lock) -> bool) -> Option<()> {
         for slot in self.base().used_slots() {

@@ -1,7 +1,12 @@
 //! Reclamation: when a retired block may be used again.
 //!
-//! Reading order: `slots` (what each thread owns), `epoch` (which threads may reach which blocks),
-//! `barrier` (what makes a pin cheap), `limbo` (where retired blocks wait).
+//! Two receivers, each on the one before: `epoch::Epochs` (which threads are pinned) on the heap,
+//! and `limbo::Limbo` (retired blocks). Neither can recover a dead participant: what to do about a
+//! lock that stays held is given to them, see `limbo::OnStuck`.
+//!
+//! Reading order: `epoch` (which threads may reach which blocks), `barrier` (what makes a pin
+//! cheap), `slots` (what each thread owns) with `last_slot`, `limbo` (where retired blocks wait),
+//! `shortage` (when memory is short), `lifecycle` (how all of it begins and ends).
 
 pub(crate) mod barrier;
 pub(crate) mod epoch;

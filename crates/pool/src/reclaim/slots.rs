@@ -1,12 +1,5 @@
-//! Thread slots: what each running thread owns in the pool.
+//! Taking and returning thread slots (`format/slot.rs` says what one holds).
 //!
-//! ```text
-//!   line 0     | owner lock | pin | intents set | overflow count |
-//!              | chunk | chunk entries | small bytes | large bytes |
-//!   line 1     | queue lock | oldest | newest | retired | drained | freed | chunk bytes | chunks |
-//!   line 2     | counters 0 to 7, for the layers above |
-//!   lines 3..  | cache of class 0 | cache of class 1 | ... two words each | overflow | intents |
-//! ```
 //! A thread takes a slot when it first pins a pool. It keeps the slot until it ends; the next
 //! thread of its process that needs one reuses it, with its caches. (A thread that holds more locks
 //! than a slot has intents takes an extra slot: see `intents`.) When more than three quarters of

@@ -1,9 +1,11 @@
 //! Several processes in one pool.
 //!
-//! Reading order: `participants` (the table of processes), `liveness` (which of them are alive,
-//! with `kernel_lock` and `ending`), `recover` (what survivors do for dead ones), `fork` (what a
-//! child must not do), `protect` (a participant that only reads), `stopped` (one that does not
-//! run), `notice` (texts for others), `watch` (changes of keys), `clock` (times for people).
+//! Reading order: `participants` (the table of processes) with `process` (what the kernel tells of
+//! one), `liveness` (which of them are alive) with `kernel_lock` and `ending`, `alive` (the same for
+//! the holder of a lock), `terms` and `release` (what they must agree on), `peers` (the receiver)
+//! with `recover` (what survivors do for dead ones), `fork` (what a child must not do), `protect` (a
+//! participant that only reads), `watches` (changes of keys), `notice` (texts for others), `clock`
+//! (times for people).
 
 pub(crate) mod alive;
 pub(crate) mod clock;
@@ -18,6 +20,5 @@ pub(crate) mod process;
 pub(crate) mod protect;
 pub(crate) mod recover;
 pub(crate) mod release;
-pub(crate) mod stopped;
 pub(crate) mod terms;
 pub(crate) mod watches;

@@ -17,11 +17,11 @@
 //!
 //! Notices are never written back: after a crash of the machine none is valid.
 
+use crate::base::Base;
 use crate::error::{OpenError, Problem};
 use crate::format::layout::{Layout, PARTICIPANT_BYTES};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::open::file::{self, Purpose};
-use crate::pool::Pool;
 use crate::sharing::participants;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -44,27 +44,24 @@ fn place(participant: u32) -> u64 {
     SUPERBLOCK_BYTES as u64 + u64::from(participant) * NOTICE_BYTES as u64
 }
 
-impl<M: MappedMedium> Pool<M> {
-    /// Posts `text` as this participant's notice, in place of an earlier one; see [`notices`].
-    /// Returns whether there was room: for [`NOTICE_MAX`] bytes, and for the first 14 participants.
-    pub fn post_notice(&self, text: &str) -> bool {
-        let owner = self.owner();
-        let participant = u32::from(owner.participant);
-        if participant >= NOTICES || text.len() > NOTICE_MAX || text.contains('\0') || self.is_read_only() {
-            return false;
-        }
-        let opened_ms = participants::opened_ms_of(self.region(), self.layout(), participant);
-        let words = encode(owner.incarnation, opened_ms, text);
-        let lines = self.region().at(Offset::<[Line; WORDS / 8]>::new(place(participant)));
-        let mut slots = lines.iter().flat_map(|line| &line.0).zip(words);
-        let Some((sum, value)) = slots.next() else { return false };
-        // ORDER: Release: pairs with readers of the file, which check the sum. The old sum goes
-        // first, the new one comes last.
-        sum.store(self.medium(), 0, Release);
-        slots.for_each(|(word, value)| word.store(self.medium(), value, Relaxed));
-        sum.store(self.medium(), value, Release);
-        true
+/// Posts `text` as the notice of this participant, in place of an earlier one. Returns whether there
+/// was room.
+pub(crate) fn post<M: MappedMedium>(base: &Base<M>, text: &str) -> bool {
+    let participant = u32::from(base.owner.participant);
+    if participant >= NOTICES || text.len() > NOTICE_MAX || text.contains('\0') {
+        return false;
     }
+    let opened_ms = participants::opened_ms_of(&base.region, &base.layout, participant);
+    let words = encode(base.owner.incarnation, opened_ms, text);
+    let lines = base.region.at(Offset::<[Line; WORDS / 8]>::new(place(participant)));
+    let mut slots = lines.iter().flat_map(|line| &line.0).zip(words);
+    let Some((sum, value)) = slots.next() else { return false };
+    // ORDER: Release: pairs with readers of the file, which check the sum. The old sum goes first,
+    // the new one comes last.
+    sum.store(base.medium(), 0, Release);
+    slots.for_each(|(word, value)| word.store(base.medium(), value, Relaxed));
+    sum.store(base.medium(), value, Release);
+    true
 }
 
 fn encode(incarnation: u32, opened_ms: u64, text: &str) -> [u64; WORDS] {

@@ -46,7 +46,8 @@ impl<M: MappedMedium> Peers<M> {
         self.limbo.medium()
     }
 
-    /// Permits stores to the zones while the result exists, for recovery in a read-only participant.
+    /// Permits stores to the zones while the result exists, for recovery in a read-only
+    /// participant.
     pub(crate) fn allow_stores(&self) -> WriteWindow<'_, M> {
         self.protected.open_window(self.base())
     }

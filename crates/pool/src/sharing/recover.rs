@@ -11,7 +11,7 @@
 //!   participant was pinned.
 //!
 //! Any survivor recovers: a thread that has waited too long for a lock, or one that checks from
-//! time to time ([`Pool::recover_dead`]). A lock in the dead participant's entry serializes
+//! time to time (`Pool::recover_dead`). A lock in the dead participant's entry serializes
 //! recoveries; if its holder dies, the next survivor takes it over. Each step can be repeated.
 //!
 //! Other threads wait meanwhile only for the locks concerned. Data under these locks needs no
@@ -23,7 +23,6 @@
 use crate::base::Base;
 use crate::format::slot::{INTENTS, ThreadSlot};
 use crate::format::superblock;
-use crate::pool::Pool;
 use crate::reclaim::epoch::{DEPTH_MASK, GRACE_EPOCHS};
 use crate::reclaim::last_slot::LastSlot;
 use crate::sharing::participants;
@@ -37,21 +36,6 @@ use terrace_medium::{MappedMedium, Offset, Word};
 
 /// Rests of a wait for the collector between two checks for a stopped participant.
 pub(crate) const CHECK_STOPPED_EVERY: u32 = rests_in(Duration::from_millis(128));
-
-impl<M: MappedMedium> Pool<M> {
-    /// Recovers dead participants while others run. Returns their number. For a thread that checks
-    /// from time to time. Does nothing in an exclusive pool.
-    pub fn recover_dead(&self) -> u32 {
-        self.0.peers.recover_all_dead()
-    }
-
-    /// The number of taken entries in the participant table. For tests.
-    #[doc(hidden)]
-    pub fn participants_taken(&self) -> u32 {
-        let is_taken = |&index: &u32| participants::holder_of(self.region(), self.layout(), index).is_some();
-        (0..self.layout().geometry.participants).filter(is_taken).count() as u32
-    }
-}
 
 impl<M: MappedMedium> Peers<M> {
     /// If the holder of `lock` is dead, recovers that participant, which releases all its locks.

@@ -3,19 +3,17 @@
 mod overflow;
 
 use self::overflow::{overflowed, take_everything};
-
-use super::*;
 use crate::allocator::zones::{UnitState, UnitUse};
 use crate::gc::{CollectReport, Collection};
 use crate::open::options::PoolOptions;
 use crate::pool::Pool;
 use crate::pool::guard::Guard;
 use crate::pool::inner::Inner;
-use crate::reclaim::epoch::{DEPTH_MASK, FULL_BARRIER};
-use crate::reclaim::shortage::{PATIENCE, REPEAT_PATIENCE};
 use crate::sync::backoff::rest_with;
 use crate::tests::fixtures::{exclusive_pool, geometry, participants, recovering};
 use crate::tests::interleavings::{Hooked, hooked};
+
+use super::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Barrier;

@@ -1,6 +1,14 @@
 //! Tests of the overflow buffer of a slot.
 
 use super::*;
+use crate::open::options::PoolOptions;
+use crate::pool::Pool;
+use crate::pool::guard::Guard;
+use crate::reclaim::epoch::{DEPTH_MASK, FULL_BARRIER, ONE_PIN, OVERFLOWED};
+use crate::reclaim::shortage::{PATIENCE, REPEAT_PATIENCE};
+use crate::sync::backoff::rest_with;
+use crate::tests::fixtures::{exclusive_pool, geometry, recovering};
+use crate::tests::interleavings::{Hooked, hooked};
 
 /// Puts `count` new blocks into the overflow buffer. Returns them.
 fn overflow<M: MappedMedium>(guard: &Guard<'_, M>, count: u64) -> Vec<(u64, u64)> {

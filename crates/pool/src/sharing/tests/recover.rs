@@ -4,6 +4,7 @@ use super::*;
 use crate::allocator::zones::{UnitState, UnitUse};
 use crate::format::layout::Geometry;
 use crate::open::options::PoolOptions;
+use crate::pool::Pool;
 use crate::sharing::ending::tests::View;
 use crate::sharing::liveness::{FileLocks, Liveness};
 use crate::sharing::protect::tests::takes_stores;
