@@ -246,7 +246,7 @@ impl<M: MappedMedium> Base<M> {
         Lock::of(self.shared_word(word::ROOTS))
     }
 
-    /// See [`Pool::size`].
+    /// Bytes of the pool, a multiple of the page.
     #[inline(always)]
     pub(crate) fn size(&self) -> u64 {
         // ORDER: Acquire: pairs with `set_size`. A thread that sees the size also sees a mapping of
@@ -267,7 +267,7 @@ impl<M: MappedMedium> Base<M> {
     /// already, durably.
     pub(crate) fn set_size(&self, size: u64) {
         self.claim_size(size);
-        // ORDER: Release: pairs with `Pool::size`.
+        // ORDER: Release: pairs with `size`.
         self.shared_word(word::SIZE).store(self.region.medium().point("pool.size"), size, Release);
     }
 

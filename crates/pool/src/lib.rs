@@ -19,7 +19,7 @@
 //! ```
 //!
 //! `gc` stands on all of them. `format`, `sync` and the parts of `sharing` that only read the
-//! participant table stand beside or below [`Base`](base::Base).
+//! participant table stand beside or below `Base`.
 
 mod allocator;
 mod anchor;

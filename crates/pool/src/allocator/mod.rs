@@ -5,8 +5,8 @@
 //! reader or another process.
 //!
 //! Reading order: `zones` (what describes a unit), `classes` (sizes of blocks), `words` (the shared
-//! words), `units` (finding a unit), `bitmaps` (the blocks of a slab), `revalidate` (the first use of
-//! a unit after an open), `granules`, `heap`, `slabs` (lists and caches), `blocks` (taking and
+//! words), `units` (finding a unit), `bitmaps` (the blocks of a slab), `revalidate` (the first use
+//! of a unit after an open), `granules`, `heap`, `slabs` (lists and caches), `blocks` (taking and
 //! freeing), `marks` (what a collection leaves alone), `compact` (slabs taken out of use), `usage`
 //! (figures), `verify` (invariants).
 

@@ -1,7 +1,7 @@
 //! Accounting: what the memory of a pool is used for.
 
 use crate::allocator::units::Units;
-use crate::allocator::zones::{UnitState, UnitUse};
+use crate::allocator::zones::{UnitState, UnitUse, Zone};
 use crate::format::lifetime::Start;
 use crate::format::slot::ThreadSlot;
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,7 +59,50 @@ fn longest_run(run: &mut u64, taken: u64) -> u64 {
     joined.max(inside)
 }
 
+/// Bytes of all units, by what the descriptions say of them.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Slabs whose blocks are counted.
+    pub(crate) slabs: u64,
+    /// Slabs that a crash left and that were not revalidated yet.
+    pub(crate) uncounted: u64,
+    pub(crate) extents: u64,
+    pub(crate) damaged: u64,
+    pub(crate) free: u64,
+}
+
 impl<M: MappedMedium> Units<M> {
+    /// Inspects every unit of a pool of `size` bytes.
+    pub(crate) fn tally(&self, size: u64) -> Tally {
+        let mut tally = Tally::default();
+        for zone in self.zones() {
+            for unit in self.units_in(&zone) {
+                self.add_to(&mut tally, &zone, unit, size);
+            }
+        }
+        tally
+    }
+
+    fn add_to(&self, tally: &mut Tally, zone: &Zone, unit: u64, size: u64) {
+        let (granule, slab) = (1 << self.zones.granule_log2(), 1 << self.zones.slab_log2);
+        let entry = self.unit(unit);
+        let usable = self.zones.usable(unit, size);
+        let taken = entry.taken.load(self.medium(), Relaxed);
+        let state = UnitState(entry.state.load(self.medium(), Relaxed));
+        let head = self.zones.header_granules(zone, unit);
+        let is_of_this_open = state.open_seq() == self.base.open_seq || self.base.start == Start::Clean;
+        match state.class() {
+            _ if state.usage() == UnitUse::Quarantined => {
+                tally.damaged += u64::from((usable & !head).count_ones()) * granule;
+                return;
+            }
+            Some(_) if is_of_this_open => tally.slabs += slab,
+            Some(_) => tally.uncounted += slab,
+            None => tally.extents += u64::from((taken & usable & !head).count_ones()) * granule,
+        }
+        tally.free += u64::from((!taken & usable).count_ones()) * granule;
+    }
+
     /// Bytes of the largest extent that there is room for. Inspects every unit.
     pub(crate) fn longest_free_run(&self) -> u64 {
         let zones = &self.zones;

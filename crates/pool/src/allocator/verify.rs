@@ -199,24 +199,25 @@ impl<'h, M: MappedMedium> Verifier<'h, M> {
             None if state.usage() != UnitUse::Granules && !self.base().is_collection_pending() => {
                 self.findings.push(Finding::new(start, "a unit", "granules or a slab", describe(state)));
             }
-            None => {
-                // Written after the bits by the thread that takes them. If it died in between, the
-                // next collection frees them.
-                let link = entry.link.load(self.medium(), Relaxed);
-                if link != taken & !head && !self.base().needs_collection() {
-                    let expected = format!("{:#x}", taken & !head);
-                    self.findings.push(Finding::new(
-                        start,
-                        "the copy of a unit's granule bits",
-                        expected,
-                        format!("{link:#x}"),
-                    ));
-                }
-                let usable = self.units().zones.usable(unit, self.base().size());
-                let granules = u64::from((taken & !head & usable).count_ones());
-                self.used.large += granules << self.units().zones.granule_log2();
-            }
+            None => self.used.large += self.verify_granules(unit, taken & !head),
         }
+    }
+
+    /// Checks a unit that is no slab. Returns the bytes of its granules in `taken`.
+    fn verify_granules(&mut self, unit: u64, taken: u64) -> u64 {
+        // Written after the bits by the thread that takes them. If it died in between, the next
+        // collection frees them.
+        let link = self.units().unit(unit).link.load(self.medium(), Relaxed);
+        if link != taken && !self.base().needs_collection() {
+            self.findings.push(Finding::new(
+                self.units().zones.start_of(unit),
+                "the copy of a unit's granule bits",
+                format!("{taken:#x}"),
+                format!("{link:#x}"),
+            ));
+        }
+        let usable = self.units().zones.usable(unit, self.base().size());
+        u64::from((taken & usable).count_ones()) << self.units().zones.granule_log2()
     }
 
     fn verify_hints(&mut self, zone: &Zone, unit: u64, taken: u64) {

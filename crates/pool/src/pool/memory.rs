@@ -1,8 +1,6 @@
 //! The memory of a pool as its user sees it: what it is used for, and how to get more.
 
-use crate::allocator::usage::Space;
-use crate::allocator::zones::{UnitState, UnitUse};
-use crate::format::lifetime::Start;
+use crate::allocator::usage::{Space, Tally};
 use crate::format::slot::ThreadSlot;
 use crate::pool::Pool;
 use crate::pool::readers::Readers;
@@ -36,38 +34,13 @@ impl<M: MappedMedium> Pool<M> {
         let inner = &*self.0;
         let medium = self.medium();
         let shared = inner.base().shared();
-        let granule = 1 << inner.units().zones.granule_log2();
         let (readers, blocking_readers) = inner.epochs().readers();
         let waiting_bytes = inner.base().waiting_bytes();
         let mut space =
             Space { size: self.size(), waiting_bytes, readers, blocking_readers, ..Space::default() };
-        let (mut slabs, mut uncounted, mut extents) = (0, 0, 0);
-        for zone in inner.units().zones() {
-            for unit in inner.units().units_in(&zone) {
-                let entry = inner.units().unit(unit);
-                let usable = inner.units().zones.usable(unit, space.size);
-                let taken = entry.taken.load(medium, Relaxed);
-                let state = UnitState(entry.state.load(medium, Relaxed));
-                let head = inner.units().zones.header_granules(&zone, unit);
-                match state.class() {
-                    _ if state.usage() == UnitUse::Quarantined => {
-                        space.damaged += u64::from((usable & !head).count_ones()) * granule;
-                        continue;
-                    }
-                    Some(_)
-                        if state.open_seq() != inner.base().open_seq
-                            && inner.base().start != Start::Clean =>
-                    {
-                        uncounted += 1
-                    }
-                    Some(_) => slabs += 1,
-                    None => extents += u64::from((taken & usable & !head).count_ones()) * granule,
-                }
-                space.free += u64::from((!taken & usable).count_ones()) * granule;
-            }
-        }
+        let Tally { slabs, uncounted, extents, damaged, free } = inner.units().tally(space.size);
+        (space.damaged, space.free) = (damaged, free);
         space.largest_free_extent = inner.units().longest_free_run();
-        let [slabs, uncounted] = [slabs, uncounted].map(|units: u64| units << inner.units().zones.slab_log2);
         let small = inner.base().sum(&shared.small_base, |slot| &slot.small_bytes).min(slabs);
         space.used_by_blocks = small + uncounted + extents;
         space.slab_free = slabs - small;
@@ -111,8 +84,8 @@ impl<M: MappedMedium> Pool<M> {
 
     /// Reclaims all that can be reclaimed: retired blocks whose readers have gone, and memory that
     /// was set aside and is not used. While another thread collects after a crash, it first waits
-    /// for that. Call it after [`PoolFull`] and before another try, without a guard and without a
-    /// lock that a trace may take. Returns whether anything became free.
+    /// for that. Call it after [`PoolFull`](crate::PoolFull) and before another try, without a
+    /// guard and without a lock that a trace may take. Returns whether anything became free.
     ///
     /// Waits up to ten seconds for readers that hold memory up, in case one of them is stopped.
     /// After one wait in vain it does not wait for the same reader again. It never waits for the

@@ -19,8 +19,8 @@ const _: () = assert!(REPEAT_PATIENCE < PATIENCE, "a wait that was in vain is no
 /// The pool has no room for the request.
 ///
 /// `waiting_bytes` were retired, but some reader may still see them. A refused thread that is
-/// pinned holds part of them up itself. [`Pool::reclaim_blocking`], called without a guard,
-/// reclaims them.
+/// pinned holds part of them up itself. [`Pool::reclaim_blocking`](crate::Pool::reclaim_blocking),
+/// called without a guard, reclaims them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolFull {
     /// Bytes asked for.

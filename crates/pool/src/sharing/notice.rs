@@ -44,8 +44,8 @@ fn place(participant: u32) -> u64 {
     SUPERBLOCK_BYTES as u64 + u64::from(participant) * NOTICE_BYTES as u64
 }
 
-/// Posts `text` as the notice of this participant, in place of an earlier one. Returns whether there
-/// was room.
+/// Posts `text` as the notice of this participant, in place of an earlier one. Returns whether
+/// there was room.
 pub(crate) fn post<M: MappedMedium>(base: &Base<M>, text: &str) -> bool {
     let participant = u32::from(base.owner.participant);
     if participant >= NOTICES || text.len() > NOTICE_MAX || text.contains('\0') {

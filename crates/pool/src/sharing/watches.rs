@@ -60,8 +60,8 @@ impl<M: MappedMedium> Base<M> {
     /// The word with a bit for each watch.
     #[inline(always)]
     pub(crate) fn watches_set(&self) -> u64 {
-        // ORDER: between the change and this load, as in `Epochs::set_pin`: a watch that is not seen
-        // here sees the change.
+        // ORDER: between the change and this load, as in `Epochs::set_pin`: a watch that is not
+        // seen here sees the change.
         if self.light_pins {
             barrier::light();
         } else {

@@ -1,6 +1,7 @@
 //! A thread that was refused memory waits for a collection, or polls until none is pending, and
 //! allocates. It must find the memory that the sweep freed (`gc/concurrent.rs`,
-//! `allocator/words.rs`, `sync/lock.rs`). Also: memory counted as leaked is no longer counted after it was collected.
+//! `allocator/words.rs`, `sync/lock.rs`). Also: memory counted as leaked is no longer counted after
+//! it was collected.
 //!
 //! Usually the next pin, or another barrier of the refused thread, hides a missing ordering. Not so
 //! if pins have no barrier of their own, and a pinned thread holds the epoch back.

@@ -1,6 +1,7 @@
 //! Tests of `memory`.
 
 use super::*;
+use crate::allocator::zones::UnitUse;
 use crate::format::slot::add_own;
 use crate::pool::guard::Guard;
 use crate::pool::readers::RECOVER_EVERY;

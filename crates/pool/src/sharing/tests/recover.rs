@@ -336,7 +336,7 @@ fn pool_locks_of_the_dead_are_released() {
     let (_directory, dead, survivor) = two();
     drop(survivor.pin());
     for lock in pool_locks(&dead) {
-        std::mem::forget(dead.0.peers.acquire(&lock));
+        std::mem::forget(dead.0.peers.acquire(lock));
     }
     dead.abandon();
     assert!(pool_locks(&survivor).iter().all(|lock| lock.is_held(&survivor)));
