@@ -1,6 +1,6 @@
 //! A thread that was refused memory waits for a collection, or polls until none is pending, and
 //! allocates. It must find the memory that the sweep freed (`gc/concurrent.rs`,
-//! `allocator/words.rs`, `sync/lock.rs`). Also: memory counted as leaked is no longer counted after
+//! `base.rs`, `sync/locked.rs`). Also: memory counted as leaked is no longer counted after
 //! it was collected.
 //!
 //! Usually the next pin, or another barrier of the refused thread, hides a missing ordering. Not so
