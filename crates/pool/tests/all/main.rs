@@ -6,8 +6,8 @@ mod common;
 mod table;
 
 mod collect;
+mod concurrent;
 mod damage;
-mod doubt;
 mod memory;
 mod open;
 mod places;

@@ -177,7 +177,7 @@ fn nothing_is_taken_in_a_window_before_it_is_closed() {
 }
 
 #[test]
-fn window_leaves_out_what_nobody_can_move() {
+fn window_leaves_out_what_cannot_be_moved() {
     let pool = exclusive_pool::<Dram>();
     let large = take(&pool, 5000).unwrap();
     let kept = thinned(&pool, BYTES);

@@ -184,7 +184,7 @@ fn wait_in_vain(pool: &Pool<Shm>) -> u32 {
 }
 
 #[test]
-fn for_a_unit_that_goes_on_arriving_nobody_waits_for_ever() {
+fn wait_for_a_unit_under_revalidation_is_bounded() {
     let (_directory, pool) = reopened::<Shm>(Start::Clean, fill);
     let slept = wait_in_vain(&pool);
     assert_eq!(pool.faults(), 1, "so the unit counts as damaged");

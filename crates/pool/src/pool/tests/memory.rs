@@ -112,7 +112,7 @@ fn drained_blocks_are_reused_without_a_scan_of_lists() {
 }
 
 #[test]
-fn nobody_is_waited_for_who_holds_nothing_up_or_came_later() {
+fn reclaim_waits_only_for_readers_that_hold_memory_up() {
     thread_local!(static RESTS: Cell<u32> = const { Cell::new(0) });
     rest_with(|| RESTS.set(RESTS.get() + 1));
     let (_directory, [pool, other]) = participants::<Dram, 2>(crate::Geometry::tiny());

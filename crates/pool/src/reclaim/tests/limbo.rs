@@ -153,7 +153,7 @@ fn walk_of_a_cyclic_queue_ends() {
 }
 
 #[test]
-fn a_page_is_closed_with_its_last_entry_or_when_it_holds_much() {
+fn chunk_is_queued_when_full_or_when_it_holds_much() {
     // A 64th of the pool, but not more than a MiB.
     for (size, bytes, count) in [(SIZE, 8, CHUNK_ENTRIES), (SIZE, 4096, 4), (128 << 20, 256 << 10, 4)] {
         let pool = Pool::<Dram>::anonymous(size).unwrap();
@@ -207,7 +207,7 @@ fn drain_frees_at_most_the_requested_expired_chunks() {
 }
 
 #[test]
-fn a_page_without_an_entry_waits_like_any_other() {
+fn chunk_without_entries_waits_like_any_other() {
     let pool = exclusive_pool::<Dram>();
     let guard = pool.pin();
     assert!(pool.0.limbo().open_chunk(guard.thread_slot()).is_some());

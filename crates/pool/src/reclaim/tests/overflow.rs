@@ -95,7 +95,7 @@ fn slot_is_pinned_while_its_overflow_moves() {
 }
 
 #[test]
-fn a_seat_that_hands_over_what_it_has_goes_on_as_it_was() {
+fn slot_that_hands_over_its_limbo_stays_as_it_was() {
     for pins in [0, FULL_BARRIER] {
         for flags in [0, ONE_PIN, OVERFLOWED, ONE_PIN | OVERFLOWED] {
             let pool = pinned_with(pins);

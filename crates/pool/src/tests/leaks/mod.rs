@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_medium::{Dram, Shm};
 
 #[test]
-fn whatever_is_left_comes_back() {
+fn what_a_death_leaves_is_collected() {
     for (what, leave) in everything::<Dram>() {
         let mut rig = Rig::new(exclusive_pool::<Dram>());
         let all = rig.take_everything();
@@ -179,7 +179,7 @@ fn stopped_collection_leaves_unclean_units_to_the_next() {
 }
 
 #[test]
-fn a_doubt_during_a_collection_is_not_forgotten() {
+fn a_request_during_a_collection_is_not_forgotten() {
     let rig = Rig::new(exclusive_pool::<Dram>());
     rig.inner().base().request_collection();
     rig.pool.collect(&mut |marker| {
@@ -247,7 +247,7 @@ fn contradicted_blocks_are_kept() {
 }
 
 #[test]
-fn a_pool_that_is_in_doubt_is_not_called_settled() {
+fn a_pool_with_a_pending_collection_is_not_settled() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(dir.path().join("pool")).size(SIZE).geometry(geometry());
     let mut rig = Rig::new(options.create::<Shm>().unwrap());
@@ -275,7 +275,7 @@ fn a_pool_that_is_in_doubt_is_not_called_settled() {
 }
 
 #[test]
-fn a_unit_whose_arrival_was_left_unfinished_is_brought_in() {
+fn unfinished_revalidation_of_a_unit_is_completed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(dir.path().join("pool")).size(SIZE).geometry(geometry());
     for clean in [true, false] {
@@ -387,7 +387,7 @@ fn a_slab_that_a_collector_looks_into_stays_one_until_it_has() {
 }
 
 #[test]
-fn an_empty_slab_that_a_collector_died_over_holds_nobody_up() {
+fn dead_collector_of_an_empty_slab_holds_no_thread_up() {
     let rig = with_empty_slabs();
     for unit in rig.units(UnitUse::Listed) {
         // If it were popped and listed again and again, this would not end.

@@ -155,7 +155,7 @@ impl<M: MappedMedium> Rig<M> {
     }
 
     /// Retires blocks until a chunk of them is in this thread's queue, and ends its grace period.
-    pub(super) fn fill_a_page(&self) {
+    pub(super) fn fill_a_chunk(&self) {
         let guard = self.pool.pin();
         let slot = guard.thread_slot();
         while slot.oldest.load(self.pool.medium(), Relaxed) == 0 {
@@ -178,14 +178,14 @@ pub(super) fn unlinked_blocks<M: MappedMedium>(rig: &mut Rig<M>) {
     rig.kept.truncate(rig.kept.len() * 3 / 4);
 }
 
-pub(super) fn page_half_drained<M: MappedMedium>(rig: &mut Rig<M>) {
-    rig.fill_a_page();
+pub(super) fn chunk_half_drained<M: MappedMedium>(rig: &mut Rig<M>) {
+    rig.fill_a_chunk();
     let guard = rig.pool.pin();
     let entries = rig.inner().leave_half_drained(guard.thread_slot(), 7);
     assert!(entries > 7);
 }
 
-pub(super) fn page_between_owner_and_queue<M: MappedMedium>(rig: &mut Rig<M>) {
+pub(super) fn chunk_between_owner_and_queue<M: MappedMedium>(rig: &mut Rig<M>) {
     let guard = rig.pool.pin();
     (0..5).for_each(|_| guard.retire(fill(&guard, 200), 200));
     assert_ne!(guard.thread_slot().chunk.swap(rig.pool.medium(), 0, Relaxed), 0);
@@ -273,7 +273,7 @@ pub(super) fn new_slabs<M: MappedMedium>(rig: &mut Rig<M>) {
     }
 }
 
-pub(super) fn pages_of_the_reserve<M: MappedMedium>(rig: &mut Rig<M>) {
+pub(super) fn chunks_of_the_reserve<M: MappedMedium>(rig: &mut Rig<M>) {
     let class = rig.inner().units().classes.of(512).unwrap();
     let class = rig.inner().units().classes.get(class).unwrap();
     (0..3).for_each(|_| _ = rig.inner().heap().take_from_reserve(class).unwrap());
@@ -289,8 +289,8 @@ pub(super) fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
     vec![
         ("private blocks", private_blocks),
         ("unlinked blocks", unlinked_blocks),
-        ("a chunk half drained", page_half_drained),
-        ("a chunk between owner and queue", page_between_owner_and_queue),
+        ("a chunk half drained", chunk_half_drained),
+        ("a chunk between owner and queue", chunk_between_owner_and_queue),
         ("bits in no cache", bits_in_no_cache),
         ("slabs in no cache", slabs_in_no_cache),
         ("slabs popped but listed", slabs_popped_but_listed),
@@ -301,7 +301,7 @@ pub(super) fn everything<M: MappedMedium>() -> Vec<(&'static str, Leave<M>)> {
         ("granules without link", granules_without_link),
         ("a unit without hints", unit_without_hints),
         ("new slabs", new_slabs),
-        ("chunks of the reserve", pages_of_the_reserve),
+        ("chunks of the reserve", chunks_of_the_reserve),
         ("bytes lost", bytes_lost),
     ]
 }
