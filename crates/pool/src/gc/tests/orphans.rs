@@ -285,7 +285,7 @@ fn changed_candidate_is_not_adopted() {
 }
 
 #[test]
-fn reserve_and_slabs_with_an_owner_are_not_adopted() {
+fn reserve_and_full_slabs_are_not_adopted() {
     let pool = exclusive_pool::<Dram>();
     let reserve =
         pool.0.units().unit_at(pool.0.base().shared().reserve.load(pool.medium(), Relaxed)).unwrap();

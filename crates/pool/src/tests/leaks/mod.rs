@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_medium::{Dram, Shm};
 
 #[test]
-fn what_a_death_leaves_is_collected() {
+fn collection_frees_all_that_a_death_leaves() {
     for (what, leave) in everything::<Dram>() {
         let mut rig = Rig::new(exclusive_pool::<Dram>());
         let all = rig.take_everything();
