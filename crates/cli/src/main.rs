@@ -2,31 +2,18 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod bench;
-mod check;
 mod clock;
-#[cfg(feature = "cluster")]
-mod cluster;
-mod copies;
-mod dump;
+mod command;
 mod environment;
 mod failure;
 mod in_force;
-mod keys;
-mod load;
 mod logger;
-#[cfg(feature = "cluster")]
-mod node;
 mod open;
 mod progress;
 mod record;
 mod remote;
-mod report;
 mod room;
-mod scan;
-mod serve;
 mod settings;
-mod stats;
 mod target;
 mod text;
 
@@ -36,6 +23,9 @@ use clap::Parser;
 use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command};
+use command::{bench, check, copies, dump, keys, load, report, scan, serve, stats};
+#[cfg(feature = "cluster")]
+use command::{cluster, node};
 use failure::Outcome;
 
 fn main() -> ExitCode {
