@@ -4,7 +4,7 @@
 use terrace::{Engine, Start, Store};
 use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
 
-use crate::failure::say;
+use crate::{failure::say, location::is_on_disk};
 
 /// Stores the effective settings of an opened store in `config`. Returns one warning for each given
 /// setting that has no effect.
@@ -13,7 +13,7 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     config.record_durability(store.durability());
     if store.is_on_disk() {
         config.record_text(Key::AppendOnly, "yes");
-        match crate::open::is_on_disk(config) {
+        match is_on_disk(config) {
             true => {
                 let is_tiered = store.stats().tier.is_some();
                 let index: &[Key] = if is_tiered { &[] } else { &[Key::Index] };

@@ -1,18 +1,27 @@
 //! `terrace`: serves, inspects, fills, checks and measures stores.
+//!
+//! The files in reading order: `args` has the command line, and `command` the commands with their
+//! options. Below them are `target`, the store or the server that a command works on; `open`,
+//! `in_force` and `remote`, of which it is made; `settings`, `location` and `password`, which read
+//! flags and the environment; `server`, for commands that serve; and `failure`, `text` and `clock`.
 #![forbid(unsafe_code)]
 
 mod args;
 mod clock;
 mod command;
+mod entry;
 mod environment;
 mod failure;
 mod in_force;
+mod location;
 mod logger;
 mod open;
+mod password;
 mod progress;
 mod record;
 mod remote;
 mod room;
+mod server;
 mod settings;
 mod target;
 mod text;

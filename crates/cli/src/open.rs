@@ -1,13 +1,6 @@
 //! Opens pools as the settings say.
 
-use std::{
-    fs::DirBuilder,
-    io,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, process::ExitCode, time::Duration};
 
 use terrace::{ByteSize, Durability, Engine, Index, OpenError, Options, Problem, Store};
 use terrace_server::config::{Config, Key, TABLE, parse_sizes};
@@ -15,10 +8,13 @@ use terrace_server::config::{Config, Key, TABLE, parse_sizes};
 use crate::{
     clock,
     failure::{Failure, Outcome, say},
+    location::{another_engine, is_on_disk, path},
     room,
-    target::ATTEMPTS,
     text::counted,
 };
+
+/// Attempts to open a pool that is in use, within a second.
+pub(crate) const ATTEMPTS: u32 = 50;
 
 /// An opened pool, with what `serve` prints about the open.
 pub(crate) struct Opened {
@@ -100,14 +96,6 @@ pub(crate) fn check_engine(config: &Config, store: &Store) -> Result<(), Failure
         asked if asked == has.name() => Ok(()),
         asked => Err(another_engine(config, has.name(), &asked)),
     }
-}
-
-/// The failure if the store at the path has the engine `has`, and `asked` is asked for.
-pub(crate) fn another_engine(config: &Config, has: &str, asked: &str) -> Failure {
-    let (kind, other) = if is_on_disk(config) { ("directory", "--dir") } else { ("pool", "--pool") };
-    Failure::new(format!("the {kind} {} has the engine {has}, not {asked}", path(config).display()))
-        .hint(format!("to use it as it is, leave --engine {asked} out; {other} names another {kind}"))
-        .hint("to change the engine, `terrace dump` and `terrace load` into a new store")
 }
 
 /// Replaces a damaged pool by a new one with all sound records.
@@ -203,16 +191,6 @@ fn checked(config: &Config, opened: Result<Store, OpenError>) -> Result<Store, F
 pub(crate) fn close(store: Store) -> Outcome {
     store.close().map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether the store lies in a directory.
-pub(crate) fn is_on_disk(config: &Config) -> bool {
-    !config.text(Key::Dir).is_empty()
-}
-
-/// The path of the store's directory, or of its pool.
-pub(crate) fn path(config: &Config) -> PathBuf {
-    config.text(if is_on_disk(config) { Key::Dir } else { Key::Pool }).into()
 }
 
 /// The engine of a store in a directory.

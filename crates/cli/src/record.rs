@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use terrace::Put;
 use terrace_server::databases::DATABASES;
 
-use crate::scan::Found;
+use crate::entry::Found;
 
 /// A key, its value, when it expires (Unix ms), and its database if that is said.
 #[derive(Clone, Debug, PartialEq, Eq)]

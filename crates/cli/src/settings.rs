@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use clap::{Arg, ArgMatches, Args, FromArgMatches, error::ErrorKind, parser::ValueSource};
 use terrace_server::config::{Config, Key, Kind, Setting, TABLE};
 
-use crate::{environment, failure::Failure};
+use crate::{environment, failure::Failure, location::another_engine};
 
 /// Settings that name a pool, and those for creating one.
 const POOL: &[Key] = &[
@@ -233,7 +233,7 @@ impl<W: Wanted> Settings<W> {
                 let asked = if given == "tiered" { given } else { "wip" };
                 if let Some(there) = there.filter(|there| config.is_explicit(Key::Engine) && *there != asked)
                 {
-                    return Err(crate::open::another_engine(config, there, asked));
+                    return Err(another_engine(config, there, asked));
                 }
                 config.assign("engine", there.unwrap_or(asked)).map_err(Failure::new)
             }

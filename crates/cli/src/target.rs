@@ -2,6 +2,7 @@
 
 use std::{io, ops::ControlFlow, time::Duration};
 
+use clap::{Args, value_parser};
 use terrace::{Cursor, Direction, OpenError, Put, RangeCursor, ReadError, Store, WriteError};
 use terrace_server::{
     config::Config,
@@ -9,15 +10,25 @@ use terrace_server::{
 };
 
 use crate::{
-    args::Password,
     clock,
+    entry::{Found, Wanted},
     failure::{Failure, Outcome},
-    in_force, open,
+    in_force,
+    location::path,
+    open::{self, ATTEMPTS},
+    password::Password,
     record::Record,
     remote::{self, Client, Refused},
-    scan::{Found, Wanted},
     text::counted,
 };
+
+/// The database that a command works on.
+#[derive(Debug, Args)]
+pub(crate) struct Database {
+    /// The database: 0 to 15, as clients of a server select it
+    #[arg(long = "db", value_name = "N", default_value_t = 0, value_parser = value_parser!(u8).range(0..16))]
+    pub(crate) number: u8,
+}
 
 /// A pool opened by this process, or a connection to its server. Commands work on database 0, or on
 /// the one that was selected.
@@ -26,9 +37,6 @@ pub(crate) enum Target {
     Pool(Store, Place),
     Server(Client),
 }
-
-/// Attempts to open a pool that is in use, within a second.
-pub(crate) const ATTEMPTS: u32 = 50;
 
 impl Target {
     /// For reading an existing store.
@@ -165,7 +173,7 @@ fn reach(
     open: impl Fn() -> Result<Store, OpenError>,
 ) -> Result<Target, Failure> {
     open::refuse_unmerged(config)?;
-    let path = open::path(config);
+    let path = path(config);
     for attempt in 0..=ATTEMPTS {
         let error = match open() {
             Ok(store) => {

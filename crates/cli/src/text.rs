@@ -1,4 +1,4 @@
-//! Formats numbers and bytes for human readers.
+//! Numbers, times and bytes as people read and write them.
 
 use std::{fmt::Write, time::Duration};
 
@@ -65,6 +65,24 @@ fn hex(text: &mut String, byte: u8) {
     let _ = write!(text, "\\x{byte:02x}");
 }
 
+/// A time to live in milliseconds: `30` (seconds), `500ms`, `10m`, `2h`, `7d`.
+pub(crate) fn parse_ttl(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let unit = match &text[digits..] {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("give seconds, or 500ms, 10m, 2h, 7d".into()),
+    };
+    let number: u64 = text[..digits].parse().map_err(|_| "give seconds, or 500ms, 10m, 2h, 7d")?;
+    match number.checked_mul(unit) {
+        Some(ms) if ms > 0 && ms < 1 << 62 => Ok(ms),
+        _ => Err("a time to live must be above 0 and below 2^62 ms".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +119,33 @@ mod tests {
         assert_eq!(escaped("Ada Λ".as_bytes()), "Ada Λ");
         assert_eq!(escaped(b"a\nb\x1b[31m\\\xff"), "a\\nb\\x1b[31m\\\\\\xff");
         assert_eq!(escaped("\u{202e}x".as_bytes()), "\\xe2\\x80\\xaex");
+    }
+
+    #[test]
+    fn times_to_live_have_units() {
+        for (text, ms) in [
+            ("30", 30_000),
+            ("500ms", 500),
+            ("1s", 1000),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+            ("7d", 604_800_000),
+            ("4611686018427387903ms", (1 << 62) - 1),
+        ] {
+            assert_eq!(parse_ttl(text), Ok(ms));
+        }
+        for text in [
+            "",
+            "0",
+            "-1",
+            "1.5",
+            "1w",
+            "s",
+            "99999999999999999999",
+            "9999999999999999d",
+            "4611686018427387904ms",
+        ] {
+            assert!(parse_ttl(text).is_err(), "{text}");
+        }
     }
 }

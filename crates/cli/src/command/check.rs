@@ -6,17 +6,35 @@ use std::{
     time::Duration,
 };
 
+use clap::Args;
 use terrace::Report;
 
 use crate::{
-    args::CheckOptions,
     clock,
     failure::{FAILED, Failure, Outcome},
-    in_force, open,
+    in_force,
+    location::path,
+    open,
     progress::Bar,
     remote,
+    settings::{OfReader, Settings},
     text::{counted, duration},
 };
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+One line per finding: where, what was expected, what was found, the keys of the affected records, and what --repair does
+about it. A repair copies every record whose checksums match to a new store, which replaces the old one. The old one is
+kept as <POOL>.damaged-<N> or <DIR>.damaged, so there must be space for both.
+
+Exit code 0: the pool is sound, or was repaired; 1: it is damaged.")]
+pub(crate) struct CheckOptions {
+    /// Replace a damaged pool by a new one with all sound records
+    #[arg(long)]
+    pub(crate) repair: bool,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfReader>,
+}
 
 /// Added to the report of a check that ran while other processes had the pool open.
 const BESIDE: &str =
@@ -26,12 +44,12 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let config = options.pool.config()?;
     let began = clock::start();
     let store = match open::to_read(&config) {
-        Err(failure) if !remote::contacts(&open::path(&config)).is_empty() => {
+        Err(failure) if !remote::contacts(&path(&config)).is_empty() => {
             return Err(failure.hint(
                 "check can run beside a server started with --shared; any other server must be stopped first",
             ));
         }
-        Err(failure) if options.repair && open::path(&config).exists() => {
+        Err(failure) if options.repair && path(&config).exists() => {
             return open::repair(&config).map_err(|error| error.after(&failure));
         }
         opened => opened?,

@@ -2,6 +2,7 @@
 //! or through the server that has it open.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, TryLockError},
     io::{self, Write},
     ops::Bound,
@@ -10,17 +11,46 @@ use std::{
     process::ExitCode,
 };
 
+use clap::Args;
 use terrace::Store;
 use terrace_server::config::{Config, Key, format_size};
 
 use crate::{
-    args::{CompactOptions, CopyOptions},
     failure::{Failure, Outcome},
-    open,
+    location,
+    password::Password,
     progress::Bar,
+    settings::{OfChange, Settings},
     target::Target,
     text::counted,
 };
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+If a server has the store open, the checkpoint is made by it, of what it has answered so far.
+A checkpoint and a backup are stores: --dir of any command takes their paths.")]
+pub(crate) struct CopyOptions {
+    /// The path of the copy, which must not exist; for restore, that of the checkpoint or backup
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfChange>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompactOptions {
+    /// Only this key and those after it
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// Only keys before this one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfChange>,
+}
 
 /// Files that belong to the process that has a store open, not to the store.
 const OF_PROCESS: [&str; 2] = ["LOCK", "NOTICE"];
@@ -38,7 +68,7 @@ pub(crate) fn checkpoint(options: &CopyOptions) -> Outcome {
 /// Copies a checkpoint, which lies beside the store for that time, to any file system.
 pub(crate) fn backup(options: &CopyOptions) -> Outcome {
     let config = directory_of(options.pool.config()?)?;
-    let beside = Beside::new(&open::path(&config))?;
+    let beside = Beside::new(&location::path(&config))?;
     make_checkpoint(&config, options, &beside.0)?;
     let bytes = copy(&beside.0, &options.path)?;
     report(&config, &options.path, "backed up", bytes)
@@ -46,7 +76,7 @@ pub(crate) fn backup(options: &CopyOptions) -> Outcome {
 
 pub(crate) fn restore(options: &CopyOptions) -> Outcome {
     let config = directory_of(options.pool.config()?)?;
-    let to = open::path(&config);
+    let to = location::path(&config);
     let from = &options.path;
     verify(&config, from).map_err(|error| error.hint("nothing was restored"))?;
     let bytes = copy(from, &to)?;
@@ -55,7 +85,7 @@ pub(crate) fn restore(options: &CopyOptions) -> Outcome {
 
 pub(crate) fn compact(options: &CompactOptions) -> Outcome {
     let config = directory_of(options.pool.config()?)?;
-    let end = |key: &Option<std::ffi::OsString>| key.as_ref().map(|key| key.as_bytes().to_vec());
+    let end = |key: &Option<OsString>| key.as_ref().map(|key| key.as_bytes().to_vec());
     let (from, to) = (end(&options.from), end(&options.to));
     let mut target = Target::to_write(&config, &options.password)?;
     match &mut target {

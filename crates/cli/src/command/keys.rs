@@ -2,20 +2,66 @@
 //! open.
 
 use std::{
+    ffi::OsString,
     io::{self, Read, Write},
     os::unix::ffi::OsStrExt,
     process::ExitCode,
 };
 
+use clap::Args;
+
 use crate::{
-    args::{DelOptions, GetOptions, PutOptions},
     clock::now_ms,
     failure::{Failure, Outcome},
+    password::Password,
     record::Record,
     remote::Refused,
-    target::Target,
-    text::{counted, escaped},
+    settings::{OfChange, OfPool, OfReader, Settings},
+    target::{Database, Target},
+    text::{counted, escaped, parse_ttl},
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct GetOptions {
+    /// The key
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfReader>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutOptions {
+    /// The key
+    pub(crate) key: OsString,
+    /// The value; `-` reads it from standard input
+    pub(crate) value: OsString,
+    /// Expire after this time: seconds, or 500ms, 10m, 2h, 7d
+    #[arg(long, value_parser = parse_ttl)]
+    pub(crate) ttl: Option<u64>,
+    #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DelOptions {
+    /// The keys
+    #[arg(required = true)]
+    pub(crate) keys: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfChange>,
+}
 
 /// Length of the longest value, plus one byte to detect longer ones.
 const READ_MOST: u64 = (512 << 20) + 1;
@@ -59,55 +105,4 @@ pub(crate) fn del(options: &DelOptions) -> Outcome {
     let removed = target.remove(&keys)?;
     writeln!(io::stdout(), "removed {}", counted(removed, "key", "keys"))?;
     target.close()
-}
-
-/// A time to live in milliseconds: `30` (seconds), `500ms`, `10m`, `2h`, `7d`.
-pub(crate) fn parse_ttl(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let unit = match &text[digits..] {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err("give seconds, or 500ms, 10m, 2h, 7d".into()),
-    };
-    let number: u64 = text[..digits].parse().map_err(|_| "give seconds, or 500ms, 10m, 2h, 7d")?;
-    match number.checked_mul(unit) {
-        Some(ms) if ms > 0 && ms < 1 << 62 => Ok(ms),
-        _ => Err("a time to live must be above 0 and below 2^62 ms".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_ttl;
-
-    #[test]
-    fn times_to_live_have_units() {
-        for (text, ms) in [
-            ("30", 30_000),
-            ("500ms", 500),
-            ("1s", 1000),
-            ("10m", 600_000),
-            ("2h", 7_200_000),
-            ("7d", 604_800_000),
-            ("4611686018427387903ms", (1 << 62) - 1),
-        ] {
-            assert_eq!(parse_ttl(text), Ok(ms));
-        }
-        for text in [
-            "",
-            "0",
-            "-1",
-            "1.5",
-            "1w",
-            "s",
-            "99999999999999999999",
-            "9999999999999999d",
-            "4611686018427387904ms",
-        ] {
-            assert!(parse_ttl(text).is_err(), "{text}");
-        }
-    }
 }

@@ -1,4 +1,5 @@
-//! The commands.
+//! The commands, each with its options. A file of them has what [`crate::args`] lists as one or
+//! more commands.
 
 pub(crate) mod bench;
 pub(crate) mod check;

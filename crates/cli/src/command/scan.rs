@@ -2,73 +2,65 @@
 //! to the terminal.
 
 use std::{
+    ffi::OsString,
     io::{self, BufWriter, Write},
     ops::Bound,
     os::unix::ffi::OsStrExt,
     process::ExitCode,
 };
 
+use clap::Args;
 use terrace::{Direction, prefix_range};
 use terrace_protocol::Glob;
 
-use crate::{args::ScanOptions, failure::Outcome, record, target::Target, text::escaped};
+use crate::{
+    entry::{Found, Range, Wanted},
+    failure::Outcome,
+    password::Password,
+    record,
+    settings::{OfReader, Settings},
+    target::{Database, Target},
+    text::escaped,
+};
 
-/// Selects the entries of an iteration, and what is read of them.
-pub(crate) struct Wanted<'a> {
-    /// The keys to visit.
-    pub(crate) range: Range,
-    /// Whether to include a key.
-    pub(crate) key: &'a dyn Fn(&[u8]) -> bool,
-    /// Whether to read values and expiry times as well.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A pool whose index keeps keys in order (art) is listed in their order, and only the keys of the
+range are read. --from, --to and --reverse need such a pool. Any other is read as a whole, in no order.")]
+pub(crate) struct ScanOptions {
+    /// Only this key and those after it
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// Only keys before this one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// Only keys with this prefix
+    #[arg(long)]
+    pub(crate) prefix: Option<OsString>,
+    /// Only keys that match this pattern, as in Redis's KEYS: user:*:name
+    #[arg(long = "match", value_name = "PATTERN")]
+    pub(crate) pattern: Option<OsString>,
+    /// Maximum number of keys
+    #[arg(long)]
+    pub(crate) limit: Option<u64>,
+    /// Write each key's value too, after a tab
+    #[arg(long)]
     pub(crate) values: bool,
-}
-
-/// The keys that an iteration visits. If it need not be in order, a store without order visits all
-/// its keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Range {
-    /// The lowest key.
-    pub(crate) from: Vec<u8>,
-    /// The key before which the range ends.
-    pub(crate) to: Option<Vec<u8>>,
-    /// What all keys of the range begin with.
-    pub(crate) prefix: Vec<u8>,
-    /// The direction, if the keys must be visited in order, and no others.
-    pub(crate) order: Option<Direction>,
-}
-
-impl Range {
-    /// The range that a command line selects.
-    fn of(options: &ScanOptions) -> Range {
-        let bytes = |text: &Option<std::ffi::OsString>| text.as_ref().map(|text| text.as_bytes().to_vec());
-        let prefix = bytes(&options.prefix)
-            .or_else(|| options.pattern.as_ref().map(|pattern| Glob::new(pattern.as_bytes()).prefix()))
-            .unwrap_or_default();
-        let end = match prefix_range(&prefix).1 {
-            Bound::Excluded(end) => Some(end.into_vec()),
-            _ => None,
-        };
-        let (from, to) = (bytes(&options.from), bytes(&options.to));
-        let must_be_in_order = from.is_some() || to.is_some() || options.reverse;
-        let direction = if options.reverse { Direction::Backward } else { Direction::Forward };
-        Range {
-            from: from.unwrap_or_default().max(prefix.clone()),
-            to: to.into_iter().chain(end).min(),
-            prefix,
-            order: must_be_in_order.then_some(direction),
-        }
-    }
-
-    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        (Bound::Included(&self.from), self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
-    }
-}
-
-/// A key's value, and its expiry in Unix milliseconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Found<'a> {
-    pub(crate) value: &'a [u8],
-    pub(crate) expires_at: Option<u64>,
+    /// Write keys byte for byte; without this flag, bytes that are not text are escaped
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) raw: bool,
+    /// Write JSON lines, as `dump` does
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfReader>,
 }
 
 pub(crate) fn run(options: &ScanOptions) -> Outcome {
@@ -76,7 +68,7 @@ pub(crate) fn run(options: &ScanOptions) -> Outcome {
     target.select(options.database.number)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut left = options.limit.unwrap_or(u64::MAX);
-    let (range, values) = (Range::of(options), options.values || options.json);
+    let (range, values) = (range_of(options), options.values || options.json);
     let wanted = Wanted { range, key: &|key| is_wanted(options, key), values };
     if left > 0 {
         target.each_entry(&wanted, &mut |key, found| {
@@ -88,6 +80,27 @@ pub(crate) fn run(options: &ScanOptions) -> Outcome {
     out.flush()?;
     target.check_left_out()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The range that a command line selects.
+fn range_of(options: &ScanOptions) -> Range {
+    let bytes = |text: &Option<OsString>| text.as_ref().map(|text| text.as_bytes().to_vec());
+    let prefix = bytes(&options.prefix)
+        .or_else(|| options.pattern.as_ref().map(|pattern| Glob::new(pattern.as_bytes()).prefix()))
+        .unwrap_or_default();
+    let end = match prefix_range(&prefix).1 {
+        Bound::Excluded(end) => Some(end.into_vec()),
+        _ => None,
+    };
+    let (from, to) = (bytes(&options.from), bytes(&options.to));
+    let must_be_in_order = from.is_some() || to.is_some() || options.reverse;
+    let direction = if options.reverse { Direction::Backward } else { Direction::Forward };
+    Range {
+        from: from.unwrap_or_default().max(prefix.clone()),
+        to: to.into_iter().chain(end).min(),
+        prefix,
+        order: must_be_in_order.then_some(direction),
+    }
 }
 
 fn is_wanted(options: &ScanOptions, key: &[u8]) -> bool {

@@ -1,39 +1,43 @@
 //! `serve`: starts the server, prints where it listens, and waits for its end.
 
 use std::{
-    fs,
     io::{self, Write},
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
-    time::Duration,
+    path::PathBuf,
+    sync::Arc,
 };
 
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2},
-    iterator::Signals,
-    low_level::emulate_default_handler,
-};
+use clap::Args;
 use terrace::{ByteSize, Engine, HugePages, Start, Stats, Store};
 use terrace_server::{
     config::{Config, Key, format_size},
-    net::{ListenError, Listeners},
-    server::{Server, Stopper},
-    shared::{Shared, apply_eviction},
+    net::Listeners,
+    server::Server,
+    shared::Shared,
 };
 
 use crate::{
-    args::ServeOptions,
-    clock,
     environment::{self, PASSWORD_FILE},
-    failure::{FAILED, Failure, Outcome},
-    in_force, logger,
+    failure::{Failure, Outcome},
+    in_force,
+    location::{is_on_disk, path},
+    logger,
     open::{self, Opened},
+    password::read_password,
     remote::Contact,
     room,
-    target::ATTEMPTS,
+    server::{check_eviction, handle_signals, listen, places},
+    settings::{OfServer, Settings},
     text::{counted, duration},
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    #[command(flatten)]
+    pub(crate) settings: Settings<OfServer>,
+    /// File whose first line is the password that clients must give [env: TERRACE_PASSWORD_FILE]
+    #[arg(long, value_name = "PATH", help_heading = "Clients")]
+    pub(crate) password_file: Option<PathBuf>,
+}
 
 pub(crate) fn run(options: ServeOptions) -> Outcome {
     let config = options.settings.config()?;
@@ -71,53 +75,16 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     closed
 }
 
-/// Fails if the settings ask a store to evict that cannot.
-pub(crate) fn check_eviction(config: &Config, store: &Store) -> Result<(), Failure> {
-    apply_eviction(store, config)
-        .map_err(|why| Failure::new(format!("--maxmemory and --maxmemory-policy are not possible: {why}")))
-}
-
 /// Makes the store's path absolute: INFO and the metrics show it to processes in other directories.
 fn make_path_absolute(config: &Config) -> Result<(), Failure> {
-    let path = open::path(config);
+    let path = path(config);
     if path.is_absolute() {
         return Ok(());
     }
     let absolute = std::path::absolute(path)?;
     // A path that is not UTF-8 stays relative.
-    let name = if open::is_on_disk(config) { "dir" } else { "pool" };
+    let name = if is_on_disk(config) { "dir" } else { "pool" };
     absolute.to_str().map_or(Ok(()), |path| config.assign(name, path)).map_err(Failure::new)
-}
-
-/// Listens; retries for a second, as a killed server keeps its ports until the kernel has released
-/// its memory.
-pub(crate) fn listen<T>(bind: impl Fn() -> Result<T, ListenError>) -> Result<T, Failure> {
-    for _ in 0..ATTEMPTS {
-        match bind() {
-            Err(ListenError::PortInUse { .. } | ListenError::UnixInUse { .. }) => {
-                clock::pause(Duration::from_secs(1) / ATTEMPTS);
-            }
-            bound => return bound.map_err(refusal),
-        }
-    }
-    bind().map_err(refusal)
-}
-
-fn refusal(error: ListenError) -> Failure {
-    Failure::new(&error).hints(error.hints())
-}
-
-/// Where a metrics page is, for people.
-pub(crate) fn metrics_place(address: SocketAddr) -> String {
-    format!("metrics http://{address}/metrics")
-}
-
-/// The addresses of the server, for clients and metrics scrapers.
-pub(crate) fn places(listeners: &Listeners) -> String {
-    let tcp = listeners.tcp_addresses().into_iter().map(|address| format!("redis://{address}"));
-    let unix = listeners.unix_path().map(|path| format!("unix://{}", path.display()));
-    let metrics = listeners.metrics_address().map(metrics_place);
-    tcp.chain(unix).chain(metrics).collect::<Vec<_>>().join(" · ")
 }
 
 /// The server's addresses for `terrace get` and other commands, which find them in the pool.
@@ -132,11 +99,11 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let indent = " ".repeat(heading.len());
     let mut out = io::stdout().lock();
     let stats = opened.store.stats();
-    let path = open::path(config);
+    let path = path(config);
     let kind = match &stats.pool {
         None => {
             let memory = format_size(open::memory(config).as_bytes());
-            let place = if open::is_on_disk(config) { "directory" } else { "pool" };
+            let place = if is_on_disk(config) { "directory" } else { "pool" };
             writeln!(out, "{heading}{place} {} ({memory} of memory, {})", path.display(), promise(config))?;
             // A pool tells its engine.
             let engine = stats.tier.map_or(config.text(Key::Engine), |_| Engine::Tiered.name().into());
@@ -175,7 +142,7 @@ fn promise(config: &Config) -> &'static str {
         "interval" => {
             return "keeps data through a crash of the process; a loss of power takes the last writes";
         }
-        _ if open::is_on_disk(config) => {
+        _ if is_on_disk(config) => {
             return "keeps data through a crash of the process, not of the machine: --durability power does";
         }
         _ => {}
@@ -223,34 +190,10 @@ fn found(opened: &Opened, stats: &Stats) -> String {
     }
 }
 
-fn password_file_failure(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(format!("cannot read the password from {}: {error}", path.display()))
-}
-
-/// The first line of the file, without the line end that editors add.
-pub(crate) fn password_in(path: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| password_file_failure(path, &error))?;
-    match text.lines().next() {
-        None | Some("") => Err(password_file_failure(path, &"its first line is empty")),
-        Some(password) => Ok(password.into()),
-    }
-}
-
-pub(crate) fn read_password(config: &Config, path: &Path) -> Result<(), Failure> {
-    if config.is_explicit(Key::Password) {
-        return Err(Failure::usage(format!(
-            "there are two passwords: one from --password or TERRACE_PASSWORD, one from the file {}; give only one",
-            path.display()
-        )));
-    }
-    let assigned = config.assign("requirepass", &password_in(path)?);
-    assigned.map_err(|error| password_file_failure(path, &error))
-}
-
 /// Makes CONFIG SET size grow the pool, and CONFIG SET appendfsync change what an answered write
 /// survives.
 fn connect_settings(config: &Config, store: &Store) {
-    let (store, path) = (store.clone(), open::path(config));
+    let (store, path) = (store.clone(), path(config));
     if store.is_on_disk() {
         config.set_promise(move |durability| {
             store.set_durability(durability).map_err(|error| error.to_string())
@@ -263,46 +206,6 @@ fn connect_settings(config: &Config, store: &Store) {
         let grown = store.grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);
         grown.map_err(|error| Failure::new(error).one_line())
     });
-}
-
-/// Signals that the server handles. Every Rust program ignores SIGPIPE. SIGQUIT keeps its default
-/// action: the process dumps core.
-const SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2];
-
-/// Handles [`SIGNALS`] in a thread. The first SIGTERM or SIGINT shuts the server down cleanly, as
-/// soon as the caller has set the returned cell; the second exits at once. The others are ignored:
-/// as in Redis, a closed terminal (SIGHUP) does not stop the server.
-pub(crate) fn handle_signals() -> Result<Arc<OnceLock<Stopper>>, Failure> {
-    let stopper = Arc::new(OnceLock::new());
-    let (mut signals, server) = (Signals::new(SIGNALS)?, Arc::clone(&stopper));
-    let wait = move || {
-        let mut is_ending = false;
-        for signal in signals.forever() {
-            match signal {
-                SIGTERM | SIGINT => is_ending = end(signal, is_ending, server.get()),
-                SIGHUP => {
-                    log::info!("SIGHUP ignored: there is no configuration file to reload; use CONFIG SET");
-                }
-                other => log::info!("signal {other} ignored"),
-            }
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(wait)?;
-    Ok(stopper)
-}
-
-/// Shuts the server down, or ends the process if there is no server yet or it is shutting down
-/// already.
-fn end(signal: i32, is_ending: bool, server: Option<&Stopper>) -> bool {
-    match server {
-        Some(_) if is_ending => std::process::exit(i32::from(FAILED)),
-        Some(server) => {
-            log::info!("shutting down: received commands are still answered; a second signal exits at once");
-            server.stop();
-        }
-        None => _ = emulate_default_handler(signal),
-    }
-    true
 }
 
 /// Logs the settings whose variables are ignored because Kubernetes has set them.

@@ -6,8 +6,8 @@ use terrace::Direction;
 
 use super::{Answer, Client};
 use crate::{
+    entry::{Found, Range, Wanted},
     failure::Failure,
-    scan::{Found, Range, Wanted},
 };
 
 /// Number of keys requested at a time.

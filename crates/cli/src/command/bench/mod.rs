@@ -24,14 +24,16 @@ pub(crate) use options::BenchOptions;
 use crate::{
     clock,
     failure::{Failure, Outcome},
-    in_force, open,
+    in_force,
+    location::is_on_disk,
+    open,
 };
 use report::{Measured, Sample};
 use subject::OfStore;
 
 pub(crate) fn run(options: &BenchOptions) -> Outcome {
     let config = options.pool.config()?;
-    let own_pool = !config.is_explicit(Key::Pool) && !open::is_on_disk(&config);
+    let own_pool = !config.is_explicit(Key::Pool) && !is_on_disk(&config);
     let shape = options.shape(own_pool)?;
     let _scratch = if own_pool { Some(Scratch::new(&config, options, &shape)?) } else { None };
     let store = open::or_create(&config)?.store;

@@ -8,11 +8,12 @@ use std::{
     collections::BTreeSet,
     io::{self, BufWriter, Write},
     net::ToSocketAddrs,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
 
+use clap::Args;
 use terrace_cluster::{
     directory::{Directory, Member, State, parse_ranges, ranges_text},
     slot::{SLOTS, SlotRange},
@@ -20,17 +21,40 @@ use terrace_cluster::{
 use terrace_medium::files::SystemFiles;
 use terrace_protocol::slot;
 
-use super::{BackupOptions, asking::number, status::require_cluster};
+use super::{asking::number, status::require_cluster};
 use crate::{
-    args::DumpFormat,
     clock,
-    dump::{Seen, push_record, to_new_file},
+    command::{
+        dump::{DumpFormat, Seen, push_record, to_new_file},
+        node,
+    },
+    entry::Found,
     failure::{Failure, Outcome, say},
+    password::password_in,
     remote::{Answer, Connection, Place},
-    scan::Found,
-    serve,
     text::{counted, escaped},
 };
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The nodes are read as clients read them. Each key that exists throughout is in the copy, with its value and expiry of
+one instant; different keys are of different instants. Slots that move meanwhile, or whose node dies, are read again.
+
+Only exit code 0 means that the copy is complete: the last line on standard error gives the number of keys. The file gets
+its name when it has the keys of all slots.")]
+pub(crate) struct BackupOptions {
+    /// The file to write, which must not exist; `-` is standard output
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The format to write
+    #[arg(long, default_value = "jsonl")]
+    pub(crate) format: DumpFormat,
+    #[command(flatten)]
+    pub(crate) place: node::Place,
+    /// File whose first line is the password that clients must give
+    #[arg(long, value_name = "PATH")]
+    pub(crate) password_file: Option<PathBuf>,
+}
 
 /// Rounds over all nodes in which no slot is copied, before the copy is given up.
 const ROUNDS: u32 = 120;
@@ -42,7 +66,7 @@ const KEYS: &[u8] = b"512";
 const SENT_AHEAD: usize = 48 << 10;
 
 pub(super) fn run(options: &BackupOptions) -> Outcome {
-    let password = options.password_file.as_deref().map(serve::password_in).transpose()?;
+    let password = options.password_file.as_deref().map(password_in).transpose()?;
     let directory = options.place.directory()?;
     let state = directory.read().map_err(Failure::new)?;
     require_cluster(&options.place, &state)?;

@@ -3,26 +3,58 @@
 use std::{
     io::{self, Write},
     net::ToSocketAddrs,
+    path::PathBuf,
     process::ExitCode,
     sync::mpsc,
     time::Duration,
 };
 
+use clap::Args;
 use terrace_cluster::{
     directory::{Directory, State, parse_ranges, ranges_text},
     slot::SlotRange,
 };
 
 use super::{
-    DrainOptions, MoveOptions, NodeOption, Seen,
     asking::{ask, number},
-    find, seen,
+    seen::{Seen, find, seen},
 };
 use crate::{
     clock,
+    command::node::Place,
     failure::{Failure, Outcome},
-    serve,
+    password::password_in,
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct MoveOptions {
+    /// The slots: 0-99, or 0-99,200
+    pub(crate) slots: String,
+    /// The node: the begin of its id, or its host:port
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeOption {
+    /// The node: the begin of its id, or its host:port
+    pub(crate) node: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrainOptions {
+    #[command(flatten)]
+    pub(crate) node: NodeOption,
+    /// Wait until the node serves no slot any more; it is asked as a client does
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// With --wait: file whose first line is the password that clients must give
+    #[arg(long, value_name = "PATH", requires = "wait")]
+    pub(crate) password_file: Option<PathBuf>,
+}
 
 /// How long the manager has to write a map.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -68,7 +100,7 @@ fn contains(outer: SlotRange, inner: SlotRange) -> bool {
 
 pub(super) fn drain(options: &DrainOptions) -> Outcome {
     let DrainOptions { node: options, wait: waits, password_file } = options;
-    let password = password_file.as_deref().map(serve::password_in).transpose()?;
+    let password = password_file.as_deref().map(password_in).transpose()?;
     let directory = options.place.directory()?;
     let state = directory.read().map_err(Failure::new)?;
     let node = find(&state, &options.node)?;

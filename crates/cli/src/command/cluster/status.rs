@@ -6,17 +6,27 @@ use std::{
     process::ExitCode,
 };
 
+use clap::Args;
 use serde_json::{Value, json};
 use terrace_cluster::{
     directory::{Directory, State, ranges_text},
     slot::SLOTS,
 };
 
-use super::{StatusOptions, seen, short};
+use super::seen::{seen, short};
 use crate::{
+    command::node::Place,
     failure::{Failure, Outcome},
-    node::Place,
 };
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusOptions {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 pub(super) fn run(options: &StatusOptions) -> Outcome {
     let state = options.place.directory()?.read().map_err(Failure::new)?;

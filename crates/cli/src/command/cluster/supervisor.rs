@@ -1,6 +1,7 @@
 //! Children that are started again when they die.
 
 use std::{
+    ffi::OsString,
     fs::{File, OpenOptions},
     io,
     os::unix::{
@@ -12,10 +13,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
-use super::ChildOptions;
 use crate::{clock, failure::Failure};
+
+#[derive(Debug, Args)]
+pub(crate) struct ChildOptions {
+    /// The parent's process
+    #[arg(long)]
+    pub(crate) parent: u32,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) words: Vec<OsString>,
+}
 
 /// How long after a death a child is started again. Each death soon after a start doubles it.
 const SOON: Duration = Duration::from_millis(100);

@@ -5,29 +5,75 @@ use std::{
     io::{self, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     time::Duration,
 };
 
+use clap::Args;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
 use terrace_cluster::{memory, slot::SLOTS};
-use terrace_fabric::Libfabric;
+use terrace_fabric::{Libfabric, Ports};
 
 use super::{
-    UpOptions,
     asking::{ask, number},
     supervisor::{Program, Supervised},
 };
 use crate::{
     clock,
+    command::node::{
+        create_private, create_private_dir, default_lanes, default_shards, parse_cache, parse_lease,
+        random_id,
+    },
     failure::{self, Failure, Outcome},
-    node::{create_private, create_private_dir, default_lanes, default_shards, random_id},
-    serve,
+    password::password_in,
 };
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Everything listens on loopback. A process that dies is started again. Ctrl-c or SIGTERM ends all of them cleanly; the
+same command with the same --dir goes on with the data.")]
+pub(crate) struct UpOptions {
+    /// Number of serving nodes
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) serve: u16,
+    /// Directory for the pool, etcd's data, the cluster's key, ids and logs; in /dev/shm it loses
+    /// all at a reboot
+    #[arg(long, value_name = "PATH", default_value = "/dev/shm/terrace/cluster")]
+    pub(crate) dir: PathBuf,
+    /// Port of the first serving node; the others have the next ones
+    #[arg(long, value_name = "PORT", default_value = "7000", value_parser = clap::value_parser!(u16).range(1024..=65_000))]
+    pub(crate) port: u16,
+    /// Port of etcd
+    #[arg(long, value_name = "PORT", default_value = "2379", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) etcd_port: u16,
+    /// The cluster's name
+    #[arg(long, value_name = "NAME", default_value = "terrace")]
+    pub(crate) cluster: String,
+    /// How long the keys of a serving node that dies wait
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_lease)]
+    pub(crate) lease: Duration,
+    /// Size of the pool: of a new one, or that one that has less grows to; default: 4gb for a new
+    /// one
+    #[arg(long, value_name = "SIZE", value_parser = parse_cache)]
+    pub(crate) size: Option<u64>,
+    /// Memory of each serving node for what is read often
+    #[arg(long, value_name = "SIZE", default_value = "256mb", value_parser = parse_cache)]
+    pub(crate) cache: u64,
+    /// File whose first line is the password that clients must give; default: none
+    #[arg(long, value_name = "PATH")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Port of the memory node's metrics; those of the serving nodes have the next ones. 0: none
+    #[arg(long, value_name = "PORT", default_value = "0", value_parser = clap::value_parser!(u16).range(..=65_000))]
+    pub(crate) metrics_port: u16,
+    /// Ports that the memory's fabric listens on, for all nodes together: each lane has one at both
+    /// ends; default: any that are free
+    #[arg(long, value_name = "FIRST-LAST")]
+    pub(crate) fabric_ports: Option<Ports>,
+}
 
 /// Bytes of a new pool.
 const NEW_POOL: u64 = 4 << 30;
@@ -44,7 +90,7 @@ pub(super) fn run(options: &UpOptions) -> Outcome {
     if last.is_none() {
         return Err(Failure::usage("there are not so many ports: give a lower --port"));
     }
-    let password = options.password_file.as_deref().map(serve::password_in).transpose()?;
+    let password = options.password_file.as_deref().map(password_in).transpose()?;
     require_room(options)?;
     require_fabric_ports(options)?;
     require_etcd()?;
@@ -164,18 +210,34 @@ fn require_ports(options: &UpOptions) -> Result<(), Failure> {
 
 /// What is to run, in the order in which it starts.
 fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
-    let terrace = text(&std::env::current_exe()?)?;
-    let in_dir = |name: &str| text(&dir.join(name));
     let log = |name: &str| dir.join("logs").join(name);
+    let (quick, slow) = (Duration::from_secs(10), Duration::from_secs(60));
+    let terrace = text(&std::env::current_exe()?)?;
+    let of_all = words_of_all(options, dir)?;
+    let (etcd, memory) = (words_of_etcd(options, dir)?, words_of_memory(options, dir, &terrace)?);
+    let memory = [memory, of_all.clone()].concat();
+    let mut programs = vec![
+        Program { name: "etcd".into(), words: etcd, log: log("etcd"), patience: quick },
+        Program { name: "the memory node".into(), words: memory, log: log("memory"), patience: slow },
+    ];
+    for (port, nth) in ports(options).zip(1..) {
+        let node = words_of_serving(options, dir, &terrace, (port, nth))?;
+        let (name, log) = (format!("the serving node at {port}"), log(&format!("node-{port}")));
+        programs.push(Program { name, words: [node, of_all.clone()].concat(), log, patience: quick });
+    }
+    Ok(programs)
+}
+
+fn words_of_etcd(options: &UpOptions, dir: &Path) -> Result<Vec<String>, Failure> {
     let client = format!("http://127.0.0.1:{}", options.etcd_port);
     // There is no other member: any free port does.
     let peer = "http://127.0.0.1:0";
-    let etcd = words(&[
+    Ok(words(&[
         "etcd",
         "--name",
         "terrace",
         "--data-dir",
-        &in_dir("etcd")?,
+        &text(&dir.join("etcd"))?,
         "--listen-client-urls",
         &client,
         "--advertise-client-urls",
@@ -188,49 +250,54 @@ fn programs(options: &UpOptions, dir: &Path) -> Result<Vec<Program>, Failure> {
         &format!("terrace={peer}"),
         "--logger",
         "zap",
-    ]);
-    let of_all = [
-        "--etcd".into(),
-        format!("127.0.0.1:{}", options.etcd_port),
-        "--cluster".into(),
-        options.cluster.clone(),
-        "--key-file".into(),
-        in_dir("key")?,
-    ];
-    let fabric = options.fabric_ports.map(|ports| ["--fabric-ports".into(), ports.to_string()]);
-    let of_all: Vec<String> = of_all.into_iter().chain(fabric.into_iter().flatten()).collect();
-    let shards = shards(options).to_string();
-    let mut memory = words(&[&terrace, "node", "--role", "memory", "--pool", &in_dir("pool")?, "--size"]);
-    memory.push(pool_bytes(options).to_string());
-    memory.extend(words(&[
+    ]))
+}
+
+/// The last words of each node: how it finds the others.
+fn words_of_all(options: &UpOptions, dir: &Path) -> Result<Vec<String>, Failure> {
+    let etcd = format!("127.0.0.1:{}", options.etcd_port);
+    let key = text(&dir.join("key"))?;
+    let mut all = words(&["--etcd", &etcd, "--cluster", &options.cluster, "--key-file", &key]);
+    all.extend(options.fabric_ports.iter().flat_map(|ports| ["--fabric-ports".into(), ports.to_string()]));
+    Ok(all)
+}
+
+fn words_of_memory(options: &UpOptions, dir: &Path, terrace: &str) -> Result<Vec<String>, Failure> {
+    let pool = text(&dir.join("pool"))?;
+    Ok(words(&[
+        terrace,
+        "node",
+        "--role",
+        "memory",
+        "--pool",
+        &pool,
+        "--size",
+        &pool_bytes(options).to_string(),
         "--listen",
         "127.0.0.1:0",
         "--lease",
         &format!("{}ms", options.lease.as_millis()),
         "--metrics-port",
         &options.metrics_port.to_string(),
-    ]));
-    memory.extend_from_slice(&of_all);
-    let (quick, slow) = (Duration::from_secs(10), Duration::from_secs(60));
-    let mut programs = vec![
-        Program { name: "etcd".into(), words: etcd, log: log("etcd"), patience: quick },
-        Program { name: "the memory node".into(), words: memory, log: log("memory"), patience: slow },
-    ];
-    for (port, nth) in ports(options).zip(1..) {
-        let metrics = if options.metrics_port == 0 { 0 } else { options.metrics_port + nth };
-        let (file, port) = (in_dir(&format!("node-{port}.id"))?, port.to_string());
-        let mut node = words(&[&terrace, "node", "--role", "serve", "--bind", "127.0.0.1", "--port", &port]);
-        node.extend(words(&["--metrics-port", &metrics.to_string(), "--node-id-file", &file, "--cache"]));
-        node.push(options.cache.to_string());
-        node.extend(["--shards".into(), shards.clone()]);
-        if let Some(password) = &options.password_file {
-            node.extend(["--password-file".into(), text(&fs::canonicalize(password)?)?]);
-        }
-        node.extend_from_slice(&of_all);
-        let (name, log) = (format!("the serving node at {port}"), log(&format!("node-{port}")));
-        programs.push(Program { name, words: node, log, patience: quick });
+    ]))
+}
+
+/// The first words of a serving node, the `nth` from 1 on.
+fn words_of_serving(
+    options: &UpOptions,
+    dir: &Path,
+    terrace: &str,
+    (port, nth): (u16, u16),
+) -> Result<Vec<String>, Failure> {
+    let metrics = if options.metrics_port == 0 { 0 } else { options.metrics_port + nth };
+    let (file, port) = (text(&dir.join(format!("node-{port}.id")))?, port.to_string());
+    let mut node = words(&[terrace, "node", "--role", "serve", "--bind", "127.0.0.1", "--port", &port]);
+    node.extend(words(&["--metrics-port", &metrics.to_string(), "--node-id-file", &file, "--cache"]));
+    node.extend([options.cache.to_string(), "--shards".into(), shards(options).to_string()]);
+    if let Some(password) = &options.password_file {
+        node.extend(["--password-file".into(), text(&fs::canonicalize(password)?)?]);
     }
-    Ok(programs)
+    Ok(node)
 }
 
 fn words(words: &[&str]) -> Vec<String> {

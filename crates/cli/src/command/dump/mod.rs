@@ -4,23 +4,59 @@ mod seen;
 
 use std::{
     io::{self, BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
+use clap::{Args, ValueEnum, value_parser};
 use terrace_medium::files::{Files, SystemFiles, Unpublished};
 use terrace_protocol::Reply;
 
 use crate::{
-    args::{DumpFormat, DumpOptions},
     clock,
+    entry::{Found, Range, Wanted},
     failure::{Failure, Outcome, say},
+    password::Password,
     record,
-    scan::{Found, Range, Wanted},
+    settings::{OfReader, Settings},
     target::Target,
     text::counted,
 };
 pub(crate) use seen::Seen;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+If a server has the pool open, the dump goes through it and backs up a store in use. Each key that exists throughout is
+in the dump once, with its value and expiry of one instant. The dump as a whole is not a snapshot: a key that is
+written, added or removed meanwhile may appear as it was before or after.
+
+Only exit code 0 means that the dump is complete: the last line on standard error gives the number of records. A file
+(--output) gets its name when it is complete.")]
+pub(crate) struct DumpOptions {
+    /// The format to write; CSV is not among them, as it cannot hold every byte
+    #[arg(long, default_value = "jsonl")]
+    pub(crate) format: DumpFormat,
+    /// The file to write, which must not exist; default and `-`: standard output
+    #[arg(long, short, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+    /// Only this database, from 0 to 15; default: all
+    #[arg(long = "db", value_name = "N", value_parser = value_parser!(u8).range(0..16))]
+    pub(crate) database: Option<u8>,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfReader>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DumpFormat {
+    /// One JSON object per line
+    #[value(alias = "json", alias = "ndjson")]
+    Jsonl,
+    /// The Redis protocol, for redis-cli --pipe
+    #[value(alias = "redis")]
+    Resp,
+}
 
 /// Size of the write buffer in bytes.
 const BUFFER: usize = 1 << 20;

@@ -2,28 +2,58 @@
 //! with their lines.
 
 mod csv;
-#[cfg(test)]
-mod faults;
 mod jsonl;
 mod progress;
 mod resp;
 mod source;
+#[cfg(test)]
+mod tests;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
+use clap::Args;
 use terrace_medium::files::SystemFiles;
 
 use crate::{
-    args::{Format, LoadOptions},
     clock::now_ms,
     failure::{FAILED, Failure, Outcome},
+    password::Password,
     record::Record,
     remote::Refused,
-    target::Target,
+    settings::{OfPool, Settings},
+    target::{Database, Target},
     text::{counted, thousands},
 };
 use progress::Progress;
-use source::Source;
+use source::{Format, Source};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+CSV has a header that names the columns key and value, and optionally ttl or expires_at_ms. Lines end with LF or CRLF.
+A field that contains a comma, a quote or a line end must be quoted; a quote inside it is doubled.
+JSON lines are {\"key\":..,\"value\":..,\"ttl\":..}; key_base64 and value_base64 hold bytes that are not text. A number
+as a value is kept digit by digit.
+In both, ttl is in seconds from now (fractions are allowed) and expires_at_ms in milliseconds since 1970. Both must be
+above 0. A record that has already expired does not exist afterwards.
+A Redis protocol stream holds commands: SET, SETEX, MSET, ... Commands for a database that does not exist are skipped.
+A line in JSON with \"db\":N is for the database N; all else is for that of --db, until a SELECT in a stream.
+
+Invalid lines are reported with their numbers and skipped; all others are loaded.
+If a server has the pool open, the records go through it.
+Exit code 0: everything was loaded; 1: something was not.")]
+pub(crate) struct LoadOptions {
+    /// The file; `-` is standard input
+    pub(crate) file: PathBuf,
+    /// Its format; by default from its name, or from its first bytes
+    #[arg(long)]
+    pub(crate) format: Option<Format>,
+    #[command(flatten)]
+    pub(crate) database: Database,
+    #[command(flatten)]
+    pub(crate) password: Password,
+    #[command(flatten)]
+    pub(crate) pool: Settings<OfPool>,
+}
 
 pub(crate) fn run(options: &LoadOptions) -> Outcome {
     let config = options.pool.config()?;

@@ -5,10 +5,23 @@ use std::{
     path::Path,
 };
 
+use clap::ValueEnum;
 use terrace_medium::files::Files;
 
 use super::progress::Progress;
-use crate::{args::Format, failure::Failure};
+use crate::failure::Failure;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A header, then one record per line
+    Csv,
+    /// One JSON object per line
+    #[value(alias = "json", alias = "ndjson")]
+    Jsonl,
+    /// The Redis protocol, as redis-cli --pipe accepts it
+    #[value(alias = "redis")]
+    Resp,
+}
 
 /// A file or standard input.
 pub(super) struct Source {

@@ -8,44 +8,11 @@ use std::{
     time::Duration,
 };
 
-use super::figures::Figures;
 use crate::remote;
 
 /// A server's metrics, as numbers by name.
 pub(super) struct Page {
     text: String,
-}
-
-/// Fetches the metrics of the server that has the pool at `path` open: from `port` of this machine,
-/// or from the address in the server's notice. The error says what to do.
-pub(super) fn figures(port: Option<u16>, path: &Path) -> Result<Figures, String> {
-    let chosen = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    let contacts = remote::contacts(path);
-    let addresses: Vec<SocketAddr> = match chosen {
-        Some(address) => vec![address],
-        None => contacts.iter().filter_map(|contact| contact.metrics).collect(),
-    };
-    let mut why = match contacts.is_empty() {
-        true => "no server has posted its address in the pool".into(),
-        false => {
-            "the server that has it open shows no metrics: it was started without --metrics-port".to_string()
-        }
-    };
-    for address in addresses {
-        match fetch(address) {
-            None => why = format!("no server shows metrics at {address}: give the server's --metrics-port"),
-            Some(page) if !page.is_of(path) => {
-                why = format!(
-                    "the server with metrics at {address} serves another pool: give the right --metrics-port"
-                );
-            }
-            Some(page) => {
-                let wrong = || format!("the metrics at {address} are from another version of Terrace");
-                return Figures::of_server(&page).ok_or_else(wrong);
-            }
-        }
-    }
-    Err(why)
 }
 
 /// Maximum length of a metrics page, more than a server writes.
@@ -63,6 +30,36 @@ fn fetch(address: SocketAddr) -> Option<Page> {
 }
 
 impl Page {
+    /// Fetches the metrics of the server that has the pool at `path` open: from `port` of this
+    /// machine, or from the address in the server's notice. The error says what to do.
+    pub(super) fn of(port: Option<u16>, path: &Path) -> Result<(Page, SocketAddr), String> {
+        let chosen = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let contacts = remote::contacts(path);
+        let addresses: Vec<SocketAddr> = match chosen {
+            Some(address) => vec![address],
+            None => contacts.iter().filter_map(|contact| contact.metrics).collect(),
+        };
+        let mut why = match contacts.is_empty() {
+            true => "no server has posted its address in the pool".into(),
+            false => "the server that has it open shows no metrics: it was started without --metrics-port"
+                .to_string(),
+        };
+        for address in addresses {
+            match fetch(address) {
+                None => {
+                    why = format!("no server shows metrics at {address}: give the server's --metrics-port")
+                }
+                Some(page) if !page.is_of(path) => {
+                    why = format!(
+                        "the server with metrics at {address} serves another pool: give the right --metrics-port"
+                    );
+                }
+                Some(page) => return Ok((page, address)),
+            }
+        }
+        Err(why)
+    }
+
     /// The number of the metric `name`.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         self.lines(name).find_map(|rest| rest.strip_prefix(' ')?.parse().ok())

@@ -1,7 +1,9 @@
-//! The message to a service manager that the node is ready (systemd's `Type=notify`).
+//! Says that the node is ready: to the reader of its output, and to a service manager (systemd's
+//! `Type=notify`).
 
 use std::{
-    env, io,
+    env,
+    io::{self, Write},
     os::{
         linux::net::SocketAddrExt,
         unix::{
@@ -11,8 +13,17 @@ use std::{
     },
 };
 
+/// Prints what the node is, and that it is ready.
+pub(super) fn say_ready(line: &str) {
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    let mut out = io::stdout().lock();
+    // The reader of the output may be gone; the node runs nevertheless.
+    let _ = writeln!(out, "terrace {VERSION}  {line}\nready").and_then(|()| out.flush());
+    tell_manager();
+}
+
 /// Tells the service manager, if the node was started by one that listens.
-pub(super) fn ready() {
+fn tell_manager() {
     let Some(place) = env::var_os("NOTIFY_SOCKET").filter(|place| !place.is_empty()) else { return };
     let tell = || -> io::Result<()> {
         let address = match place.as_bytes() {
