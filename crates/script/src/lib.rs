@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+mod calls;
 mod cjson;
 mod cmsgpack;
 mod control;
@@ -18,6 +19,7 @@ mod pattern;
 mod random;
 mod redis;
 mod resp;
+mod sandbox;
 mod script;
 mod strings;
 mod structs;

@@ -2,7 +2,7 @@
 
 use mlua::{Lua, Table, Value};
 
-use super::{Invalid, Options};
+use super::options::{Invalid, Options};
 use crate::{control::Control, fault};
 
 /// Reads one text.

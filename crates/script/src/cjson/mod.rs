@@ -3,55 +3,18 @@
 
 mod decode;
 mod encode;
+mod options;
 
 use std::{cell::Cell, rc::Rc};
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
-use self::{decode::Decoder, encode::Encoder};
+use self::{
+    decode::Decoder,
+    encode::Encoder,
+    options::{Invalid, Options},
+};
 use crate::{bits::got, control::Control, fault, resp::number_of};
-
-/// What to do with numbers that JSON lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Invalid {
-    Refuse,
-    Keep,
-    /// Write null.
-    Null,
-}
-
-/// The settings of one table of functions.
-#[derive(Clone, Copy, Debug)]
-struct Options {
-    encode_depth: usize,
-    decode_depth: usize,
-    precision: usize,
-    encode_invalid: Invalid,
-    decode_invalid: Invalid,
-    keep_buffer: bool,
-    /// A sparse array becomes an object; otherwise it is an error.
-    sparse_converts: bool,
-    /// An array is sparse if its largest key is more than this times its length. 0: never.
-    sparse_ratio: usize,
-    /// No array is sparse whose largest key is at most this.
-    sparse_safe: usize,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            encode_depth: 1000,
-            decode_depth: 1000,
-            precision: 14,
-            encode_invalid: Invalid::Refuse,
-            decode_invalid: Invalid::Keep,
-            keep_buffer: true,
-            sparse_converts: false,
-            sparse_ratio: 2,
-            sparse_safe: 10,
-        }
-    }
-}
 
 /// The settings of a state, which each run finds as they were in the beginning.
 #[derive(Clone)]

@@ -120,6 +120,12 @@ fn errors_show_nothing_of_the_sandbox() {
             "-ERR user_script:1: invalid value (table) at index 1 in table for 'concat'",
         ),
         ("local x = string.rep()", "-ERR user_script:1: bad argument #1 to 'rep' (string expected, got nil)"),
+    ]);
+}
+
+#[test]
+fn errors_of_arguments_name_the_function_alone() {
+    Bench::new().check(&[
         (
             "local x = coroutine.resume(1)",
             "-ERR user_script:1: bad argument #1 to 'resume' (coroutine expected)",
