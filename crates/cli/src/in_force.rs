@@ -13,38 +13,43 @@ pub(crate) fn record(config: &Config, store: &Store) -> Vec<String> {
     config.record_durability(store.durability());
     if store.is_on_disk() {
         config.record_text(Key::AppendOnly, "yes");
-        match is_on_disk(config) {
-            true => {
-                let is_tiered = store.stats().tier.is_some();
-                let index: &[Key] = if is_tiered { &[] } else { &[Key::Index] };
-                let (of_other, engine) = match is_tiered {
-                    true => (&[Key::Memory, Key::MergeRate][..], Engine::Tiered.name()),
-                    false => (&[Key::Dram][..], Engine::Wip.name()),
-                };
-                warn_without_effect(config, of_other, &format!("with the engine {engine}"), &mut warnings);
-                warn_without_effect(
-                    config,
-                    &[OF_ANY_POOL, OF_POOL, index].concat(),
-                    "with --dir: the store lies in no pool",
-                    &mut warnings,
-                );
-            }
-            false => {
-                warn_without_effect(
-                    config,
-                    &[OF_POOL, &[Key::Memory, Key::SyncInterval, Key::MergeRate]].concat(),
-                    "on a store over DRAM and a pool",
-                    &mut warnings,
-                );
-                warn_of_size(config, store, &mut warnings);
-            }
-        }
+        warn_on_files(config, store, &mut warnings);
         return warnings;
     }
     warn_without_effect(config, OF_DIRECTORY, "without --dir", &mut warnings);
     record_fixed(config, store, &mut warnings);
     record_dependent(config, store, &mut warnings);
     warnings
+}
+
+/// Warns of settings of other stores than one on files: in a directory, or over DRAM and a pool.
+fn warn_on_files(config: &Config, store: &Store, warnings: &mut Vec<String>) {
+    match is_on_disk(config) {
+        true => {
+            let is_tiered = store.stats().tier.is_some();
+            let index: &[Key] = if is_tiered { &[] } else { &[Key::Index] };
+            let (of_other, engine) = match is_tiered {
+                true => (&[Key::Memory, Key::MergeRate][..], Engine::Tiered.name()),
+                false => (&[Key::Dram][..], Engine::Wip.name()),
+            };
+            warn_without_effect(config, of_other, &format!("with the engine {engine}"), warnings);
+            warn_without_effect(
+                config,
+                &[OF_ANY_POOL, OF_POOL, index].concat(),
+                "with --dir: the store lies in no pool",
+                warnings,
+            );
+        }
+        false => {
+            warn_without_effect(
+                config,
+                &[OF_POOL, &[Key::Memory, Key::SyncInterval, Key::MergeRate]].concat(),
+                "on a store over DRAM and a pool",
+                warnings,
+            );
+            warn_of_size(config, store, warnings);
+        }
+    }
 }
 
 /// Warns of each given setting that has no effect, for a command that does nothing else with them.

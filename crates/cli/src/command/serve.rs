@@ -99,29 +99,8 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     let indent = " ".repeat(heading.len());
     let mut out = io::stdout().lock();
     let stats = opened.store.stats();
-    let path = path(config);
-    let kind = match &stats.pool {
-        None => {
-            let memory = format_size(open::memory(config).as_bytes());
-            let place = if is_on_disk(config) { "directory" } else { "pool" };
-            writeln!(out, "{heading}{place} {} ({memory} of memory, {})", path.display(), promise(config))?;
-            // A pool tells its engine.
-            let engine = stats.tier.map_or(config.text(Key::Engine), |_| Engine::Tiered.name().into());
-            let index = stats.index.map_or("", |index| index.name);
-            match stats.tier {
-                Some(_) if index != terrace::Index::Turbo.name() => {
-                    format!("engine {engine} · index {index}, which reads records of the tier when it grows")
-                }
-                _ => format!("engine {engine}"),
-            }
-        }
-        Some(pool) => {
-            let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));
-            let (size, pages) = (format_size(pool.size_bytes), pages.unwrap_or_default());
-            writeln!(out, "{heading}pool {} ({size}{pages}, {})", path.display(), promise(config))?;
-            format!("index {}", stats.index.unwrap_or_default().name)
-        }
-    };
+    let (place, kind) = store_line(config, opened, &stats);
+    writeln!(out, "{heading}{place}, {})", promise(config))?;
     let threads = counted(config.number(Key::Threads), "thread", "threads");
     writeln!(out, "{indent}{kind} · {threads} · {places}")?;
     writeln!(out, "{indent}{}", found(opened, &stats))?;
@@ -133,6 +112,33 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     }
     writeln!(out, "ready")?;
     out.flush()
+}
+
+/// Where the store lies and how large it is, without a closing bracket; and what it is made of.
+fn store_line(config: &Config, opened: &Opened, stats: &Stats) -> (String, String) {
+    let path = path(config);
+    match &stats.pool {
+        None => {
+            let memory = format_size(open::memory(config).as_bytes());
+            let place = if is_on_disk(config) { "directory" } else { "pool" };
+            // A pool tells its engine.
+            let engine = stats.tier.map_or(config.text(Key::Engine), |_| Engine::Tiered.name().into());
+            let index = stats.index.map_or("", |index| index.name);
+            let kind = match stats.tier {
+                Some(_) if index != terrace::Index::Turbo.name() => {
+                    format!("engine {engine} · index {index}, which reads records of the tier when it grows")
+                }
+                _ => format!("engine {engine}"),
+            };
+            (format!("{place} {} ({memory} of memory", path.display()), kind)
+        }
+        Some(pool) => {
+            let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));
+            let (size, pages) = (format_size(pool.size_bytes), pages.unwrap_or_default());
+            let kind = format!("index {}", stats.index.unwrap_or_default().name);
+            (format!("pool {} ({size}{pages}", path.display()), kind)
+        }
+    }
 }
 
 /// Describes the failures that data survives.

@@ -211,7 +211,11 @@ fn databases_are_dumped_and_loaded() {
     }
     place.run(&["del", "k", "l", "--db", "15"]).ok();
     assert_eq!(place.run(&["scan", "--db", "15"]).ok().text(), "");
-    // A record that names no database is for that of the command.
+}
+
+#[test]
+fn record_without_a_database_is_for_that_of_the_command() {
+    let place = Place::new();
     let line = b"{\"key\":\"x\",\"value\":\"7\"}\n{\"key\":\"x\",\"value\":\"0\",\"db\":0}\n";
     place.run_with(&["load", "-", "--format", "jsonl", "--db", "7"], line).ok();
     assert_eq!(["7", "0"].map(|db| place.run(&["get", "x", "--db", db]).ok().text().to_owned()), ["7", "0"]);

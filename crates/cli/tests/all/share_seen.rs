@@ -36,18 +36,8 @@ fn retire_memory(served: &Served) {
     (0..300).for_each(|_| redis::cmd("SET").arg("given:back").arg(&value).exec(&mut redis).unwrap());
 }
 
-#[test]
-fn readers_and_processes_that_hold_memory_up_are_reported() {
-    let place = Place::new();
-    let pool = place.pool();
-    let served = Served::start(&pool, SHARED);
-    redis::cmd("SET").arg("kept").arg("1").exec(&mut connect(&served)).unwrap();
-    let embedded = || Store::options().path(&pool).shared(true);
-    let reader = embedded().read_only(true).program("a reader").open().unwrap();
-    let keeper = embedded().program("a keeper").open().unwrap();
-    let kept = keeper.get(b"kept").unwrap().unwrap();
-    retire_memory(&served);
-
+/// What `stats` shows of a reader, and of a process that keeps freed memory from reuse.
+fn check_stats_of_sharers(place: &Place) {
     let own = std::process::id();
     let stats = place.run(&["stats", "--shared"]).ok();
     let line = |with: &str| stats.text().lines().find(|line| line.contains(with)).unwrap_or_default();
@@ -63,8 +53,12 @@ fn readers_and_processes_that_hold_memory_up_are_reported() {
     let number = |name: &str| json[name].as_u64().unwrap();
     assert!(number("waiting_bytes") > 100_000, "{json}");
     assert_eq!(number("waiting_bytes_max"), number("waiting_bytes") + number("free_bytes"));
+}
 
-    let says = sharing(&served);
+/// What INFO and the metrics page show of both.
+fn check_info_of_sharers(served: &Served) {
+    let own = std::process::id();
+    let says = sharing(served);
     let says = || says.iter().map(String::as_str);
     ["pool_shared:1", "sharers:2", "sharers_stopped:0", "sharers_holding_up:1"]
         .iter()
@@ -82,6 +76,22 @@ fn readers_and_processes_that_hold_memory_up_are_reported() {
     ] {
         assert_line(page.lines(), &line);
     }
+}
+
+#[test]
+fn readers_and_processes_that_hold_memory_up_are_reported() {
+    let place = Place::new();
+    let pool = place.pool();
+    let served = Served::start(&pool, SHARED);
+    redis::cmd("SET").arg("kept").arg("1").exec(&mut connect(&served)).unwrap();
+    let embedded = || Store::options().path(&pool).shared(true);
+    let reader = embedded().read_only(true).program("a reader").open().unwrap();
+    let keeper = embedded().program("a keeper").open().unwrap();
+    let kept = keeper.get(b"kept").unwrap().unwrap();
+    retire_memory(&served);
+
+    check_stats_of_sharers(&place);
+    check_info_of_sharers(&served);
     drop(kept);
     drop((reader, keeper));
     assert_line(sharing(&served).iter().map(String::as_str), "sharers:0");

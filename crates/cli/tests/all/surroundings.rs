@@ -294,7 +294,19 @@ fn store_of_another_engine_is_refused() {
         let refused = with(&dir.map(String::from), "tiered");
         refused.fails(1, &format!("{} has the engine wip, not tiered", directory.display()));
     }
-    // The environment is for all commands: those that cannot create a store need no engine.
+}
+
+/// The environment names a store and its engine for all commands.
+#[test]
+fn engine_of_the_environment_is_for_new_stores() {
+    let place = Place::new();
+    let pool = place.pool();
+    make(&pool, &["--size", "64mb"]);
+    let directory = place.path("db");
+    let dir = ["--dir", directory.to_str().unwrap()];
+    run([&["put", "k", "v", "--memory", "8mb"][..], &dir].concat(), b"").ok();
+    let on = |path: &Path| ["--pool".to_string(), path.to_str().unwrap().to_string()];
+    // Commands that cannot create a store need no engine.
     let variables = [("TERRACE_ENGINE", "tiered"), ("TERRACE_POOL", pool.to_str().unwrap())];
     assert_eq!(run_in(&variables, &["get", "k"]).ok().text().trim_end(), "v");
     run_in(&variables, &["put", "k", "w"]).fails(1, "has the engine direct, not tiered");
@@ -361,6 +373,13 @@ fn settings_without_effect_are_reported() {
     ] {
         assert!(err.contains(&format!("warning: {said}")), "no `{said}` in {err}");
     }
+}
+
+#[test]
+fn settings_that_a_pool_has_are_not_reported() {
+    let place = Place::new();
+    let pool = place.pool();
+    make(&pool, &["--size", "128mb"]);
     let same = Served::start(&place.path("new"), &["--index", "turbo", "--participants", "9"]);
     same.signal("-TERM");
     let mut same = same;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     net::{SocketAddr, TcpListener},
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
@@ -61,6 +61,25 @@ pub(super) fn run(options: &NodeOptions, config: &Config) -> Outcome {
     if !agree(&*directory, (&pool, &id), options, before.is_some(), &mut signals)? {
         return Ok(ExitCode::SUCCESS);
     }
+    serve(options, config, Claimed { secret, fabric, metrics, pool, id, before, directory }, signals)
+}
+
+/// A pool that the directory knows as the cluster's, and what the node serves it with.
+struct Claimed {
+    secret: Secret,
+    fabric: Libfabric,
+    metrics: Option<MetricsListener>,
+    pool: PathBuf,
+    /// The cluster's id.
+    id: String,
+    /// The last start on the pool, for this cluster.
+    before: Option<LastStart>,
+    directory: Arc<dyn Directory>,
+}
+
+/// Opens the pool, and serves it until the end.
+fn serve(options: &NodeOptions, config: &Config, claimed: Claimed, mut signals: Signals) -> Outcome {
+    let Claimed { secret, fabric, metrics, pool, id, before, directory } = claimed;
     let published = Publisher::new();
     let settings = settings(options, config, secret.clone(), before.as_ref());
     let node = MemoryNode::start(fabric, settings, published.on_sessions()).map_err(Failure::new)?;

@@ -189,6 +189,25 @@ impl Figures {
             tier.write(&mut row)?;
             return self.server.as_ref().map_or(Ok(()), |server| server.write(&mut row));
         }
+        self.write_pool(&mut row)?;
+        if let Some(server) = &self.server {
+            server.write(&mut row)?;
+        }
+        for other in &self.others {
+            row("shared with", other.clone())?;
+        }
+        row("flushes", self.costs.text())?;
+        match self.huge_page_bytes {
+            Some(0) => row("huge pages", "no".into()),
+            Some(bytes) => {
+                row("huge pages", format!("{} of {}", format_size(bytes), format_size(self.pool_bytes)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The figures of a pool and of its index.
+    fn write_pool(&self, row: &mut dyn FnMut(&str, String) -> io::Result<()>) -> io::Result<()> {
         row("overhead", self.overhead())?;
         let (free, pool) = (format_size(self.free_bytes), format_size(self.pool_bytes));
         row("free", format!("{free} of {pool}, largest extent {}", format_size(self.largest_free_bytes)))?;
@@ -208,19 +227,7 @@ impl Figures {
             nodes => counted(nodes, "node", "nodes"),
         };
         row("index", format!("{}, {index}, {percent:.0}% full, {shape}", self.index))?;
-        row("index cache", self.cache())?;
-        if let Some(server) = &self.server {
-            server.write(&mut row)?;
-        }
-        for other in &self.others {
-            row("shared with", other.clone())?;
-        }
-        row("flushes", self.costs.text())?;
-        match self.huge_page_bytes {
-            Some(0) => row("huge pages", "no".into()),
-            Some(bytes) => row("huge pages", format!("{} of {pool}", format_size(bytes))),
-            None => Ok(()),
-        }
+        row("index cache", self.cache())
     }
 
     /// Memory used in addition to the data. Figures per record and percentages are left out for a
@@ -271,20 +278,23 @@ impl Figures {
         field("data_bytes", json!(self.data_bytes));
         field("overhead_bytes", json!(self.overhead_bytes));
         field("overhead_per_record_bytes", json!(self.overhead_per_record()));
-        if let Some(disk) = &self.disk {
-            disk.json(&mut field);
-            if let Some(server) = &self.server {
-                server.json(&mut field);
-            }
-            return Value::Object(object);
+        match (&self.disk, &self.tier) {
+            (Some(disk), _) => disk.json(&mut field),
+            (None, Some(tier)) => tier.json(&mut field),
+            (None, None) => self.pool_json(&mut field),
         }
-        if let Some(tier) = &self.tier {
-            tier.json(&mut field);
-            if let Some(server) = &self.server {
-                server.json(&mut field);
-            }
-            return Value::Object(object);
+        if let Some(server) = &self.server {
+            server.json(&mut field);
         }
+        let is_in_pool = self.disk.is_none() && self.tier.is_none();
+        if let Some(bytes) = self.huge_page_bytes.filter(|_| is_in_pool) {
+            field("huge_page_bytes", json!(bytes));
+        }
+        Value::Object(object)
+    }
+
+    /// The figures of a pool and of its index.
+    fn pool_json(&self, field: &mut dyn FnMut(&str, Value)) {
         field("waiting_bytes", json!(self.waiting_bytes));
         field("waiting_bytes_max", json!(self.waiting_bytes + self.free_bytes));
         field("readers", json!(self.readers));
@@ -305,14 +315,7 @@ impl Figures {
         field("index_cache_misses", json!(self.index_cache_misses));
         field("shared", json!(self.shared));
         field("shared_with", json!(self.others));
-        self.costs.json(&mut field);
-        if let Some(server) = &self.server {
-            server.json(&mut field);
-        }
-        if let Some(bytes) = self.huge_page_bytes {
-            field("huge_page_bytes", json!(bytes));
-        }
-        Value::Object(object)
+        self.costs.json(field);
     }
 }
 

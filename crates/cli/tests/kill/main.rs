@@ -12,15 +12,18 @@
 //! `TERRACE_KILLS` sets the number of kills (default 10), `TERRACE_SEED` the seed,
 //! `TERRACE_PROGRAM` the binary. `./test` runs 40 kills.
 
+mod commands;
+#[path = "../common/mod.rs"]
 mod common;
 
+use commands::Op;
 use common::without_settings;
 use redis::{Connection, RedisResult, Value};
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_testkit::process::{Contents, Journal, Operation, Victim};
+use terrace_testkit::process::{Contents, Journal, Victim};
 
 const CLIENTS: usize = 2;
 const COUNTERS: u64 = 50;
@@ -28,108 +31,6 @@ const COUNTERS: u64 = 50;
 const LARGE: u64 = 300_000;
 /// Expiry times begin here, in the year 2100, so that no key expires during the test.
 const FAR: u64 = 4_102_444_800_000;
-
-/// A command of a client, with its effect on the model.
-#[derive(Clone, Debug)]
-enum Op {
-    Set(Vec<u8>, Vec<u8>),
-    SetExpiring(Vec<u8>, Vec<u8>, u64),
-    Delete(Vec<u8>),
-    Increment(Vec<u8>, i64),
-    Append(Vec<u8>, Vec<u8>),
-    SetAll(Vec<(Vec<u8>, Vec<u8>)>),
-    Transaction(Vec<Op>),
-    /// A script that executes the commands.
-    Script(Vec<Op>),
-    /// FLUSHALL, and all keys that may be there.
-    Clear(Arc<Vec<Vec<u8>>>),
-}
-
-/// Executes the commands in ARGV, each after the number of its words.
-const SCRIPT: &str = "local at = 1 while at <= #ARGV do local words = {} \
-     for n = 1, tonumber(ARGV[at]) do words[n] = ARGV[at + n] end \
-     redis.call(unpack(words)) at = at + 1 + #words end return 1";
-
-impl Operation for Op {
-    fn apply(&self, model: &mut Contents) {
-        match self {
-            Op::Set(key, value) => {
-                model.insert(key.clone(), (value.clone(), None));
-            }
-            Op::SetExpiring(key, value, at) => {
-                model.insert(key.clone(), (value.clone(), Some(*at)));
-            }
-            Op::Delete(key) => {
-                model.remove(key);
-            }
-            Op::Increment(key, by) => {
-                let state = model.entry(key.clone()).or_insert((b"0".to_vec(), None));
-                let now: i64 = std::str::from_utf8(&state.0).unwrap().parse().unwrap();
-                state.0 = (now + by).to_string().into_bytes();
-            }
-            Op::Append(key, tail) => model.entry(key.clone()).or_default().0.extend_from_slice(tail),
-            Op::SetAll(pairs) => model.extend(pairs.iter().map(|(k, v)| (k.clone(), (v.clone(), None)))),
-            Op::Transaction(ops) | Op::Script(ops) => ops.iter().for_each(|op| op.apply(model)),
-            Op::Clear(_) => model.clear(),
-        }
-    }
-
-    fn keys(&self) -> Vec<&[u8]> {
-        match self {
-            Op::Set(k, _)
-            | Op::SetExpiring(k, ..)
-            | Op::Delete(k)
-            | Op::Increment(k, _)
-            | Op::Append(k, _) => vec![k],
-            Op::SetAll(pairs) => pairs.iter().map(|(k, _)| k.as_slice()).collect(),
-            Op::Transaction(ops) | Op::Script(ops) => ops.iter().flat_map(Op::keys).collect(),
-            Op::Clear(keys) => keys.iter().map(Vec::as_slice).collect(),
-        }
-    }
-}
-
-impl Op {
-    fn send(&self, pipe: &mut redis::Pipeline) {
-        match self {
-            Op::Transaction(ops) => {
-                pipe.cmd("MULTI");
-                ops.iter().for_each(|op| op.send(pipe));
-                pipe.cmd("EXEC");
-            }
-            Op::Script(ops) => {
-                pipe.cmd("EVAL").arg(SCRIPT).arg(0);
-                for words in ops.iter().map(Op::words) {
-                    pipe.arg(words.len()).arg(words);
-                }
-            }
-            op => {
-                let mut words = op.words().into_iter();
-                let name = String::from_utf8(words.next().unwrap()).unwrap();
-                pipe.cmd(&name).arg(words.collect::<Vec<_>>());
-            }
-        }
-    }
-
-    /// The command of an operation that is one.
-    fn words(&self) -> Vec<Vec<u8>> {
-        let number = |number: &dyn std::fmt::Display| number.to_string().into_bytes();
-        match self {
-            Op::Set(k, v) => vec![b"SET".to_vec(), k.clone(), v.clone()],
-            Op::SetExpiring(k, v, at) => {
-                vec![b"SET".to_vec(), k.clone(), v.clone(), b"PXAT".to_vec(), number(at)]
-            }
-            Op::Delete(k) => vec![b"DEL".to_vec(), k.clone()],
-            Op::Increment(k, by) => vec![b"INCRBY".to_vec(), k.clone(), number(by)],
-            Op::Append(k, v) => vec![b"APPEND".to_vec(), k.clone(), v.clone()],
-            Op::SetAll(pairs) => {
-                let pairs = pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]);
-                std::iter::once(b"MSET".to_vec()).chain(pairs).collect()
-            }
-            Op::Clear(_) => vec![b"FLUSHALL".to_vec()],
-            Op::Transaction(_) | Op::Script(_) => unreachable!("not one command"),
-        }
-    }
-}
 
 /// SplitMix64, a small generator with the same results on every machine.
 struct Rng(u64);
@@ -274,6 +175,14 @@ enum Kind {
 }
 
 impl Kind {
+    /// A directory of the kind of file system that the store is for.
+    fn directory(self) -> tempfile::TempDir {
+        match self {
+            Kind::Pool | Kind::TieredInPool | Kind::Cache => tempfile::tempdir_in("/dev/shm").unwrap(),
+            Kind::Disk | Kind::Tiered => tempfile::tempdir().unwrap(),
+        }
+    }
+
     fn is_on_files(self) -> bool {
         matches!(self, Kind::Disk | Kind::Tiered | Kind::TieredInPool)
     }
@@ -463,36 +372,75 @@ fn sigkill_keeps_exactly_the_acknowledged_writes_over_a_pool() {
     kill_and_compare(Kind::TieredInPool);
 }
 
-#[allow(clippy::print_stdout, reason = "the test prints its counts")]
-fn kill_and_compare(kind: Kind) {
+/// How often the server is killed.
+fn kills(kind: Kind) -> u64 {
     let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
     // Each reads everything from files.
-    let kills = if matches!(kind, Kind::Tiered | Kind::TieredInPool) { kills.div_ceil(10) } else { kills };
-    let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
-    let directory = match kind {
-        Kind::Pool | Kind::TieredInPool | Kind::Cache => tempfile::tempdir_in("/dev/shm").unwrap(),
-        Kind::Disk | Kind::Tiered => tempfile::tempdir().unwrap(),
+    if matches!(kind, Kind::Tiered | Kind::TieredInPool) { kills.div_ceil(10) } else { kills }
+}
+
+/// Clients, each with its share of the words, of which the store has this.
+fn clients(kind: Kind, words: &[Vec<u8>], loaded: &Contents, seed: u64) -> Vec<Client> {
+    let client = |id| {
+        let mut words: Vec<_> = words.iter().skip(id).step_by(CLIENTS).cloned().collect();
+        let known = words.iter().map(|word| (word.clone(), loaded[word].clone())).collect();
+        if matches!(kind, Kind::Cache) {
+            // All keys with values of their own would fill the pool: nothing could be evicted.
+            words.truncate(words.len() / 4);
+        }
+        let rng = Rng(seed ^ (id as u64 + 1) << 32);
+        let expires = !matches!(kind, Kind::Cache);
+        let (has_large, clears) = (kind.is_on_files(), None);
+        Client { id, words, journal: Journal::new(known), rng, expires, has_large, clears }
     };
+    (0..CLIENTS).map(client).collect()
+}
+
+/// Lets the clients write for this time, then kills the server.
+fn write_and_kill(
+    (kind, kill): (Kind, u64),
+    clients: &mut [Client],
+    mut server: Server,
+    is_clearing: bool,
+    moment: Duration,
+) {
+    let connections: Vec<_> = clients.iter().map(|_| server.connect()).collect();
+    std::thread::scope(|scope| {
+        let writers = if is_clearing { 1 } else { clients.len() };
+        for (client, connection) in clients.iter_mut().zip(connections).take(writers) {
+            scope.spawn(move || client.write(connection));
+        }
+        for writer in 0..if is_clearing { 2 } else { 0 } {
+            let connection = server.connect();
+            scope.spawn(move || fill_large(connection, writer));
+        }
+        if matches!(kind, Kind::Cache) {
+            let connection = server.connect();
+            scope.spawn(move || fill(connection, kill));
+        }
+        pause(moment);
+        if kill % 4 == 3 {
+            // The server is stopped while its clients write, and resumed.
+            server.victim.stop().unwrap();
+            pause(moment / 4);
+            server.victim.resume().unwrap();
+            pause(moment / 4);
+        }
+        server.victim.kill();
+    });
+    clients.iter_mut().for_each(|client| client.clears = None);
+}
+
+#[allow(clippy::print_stdout, reason = "the test prints its counts")]
+fn kill_and_compare(kind: Kind) {
+    let kills = kills(kind);
+    let seed: u64 = std::env::var("TERRACE_SEED").map_or(0x7e44_ace5, |n| n.parse().unwrap());
+    let directory = kind.directory();
     let words = words();
     let loaded = load(kind, directory.path(), &words);
-    let mut clients: Vec<Client> = (0..CLIENTS)
-        .map(|id| {
-            let mut words: Vec<_> = words.iter().skip(id).step_by(CLIENTS).cloned().collect();
-            let known = words.iter().map(|word| (word.clone(), loaded[word].clone())).collect();
-            if matches!(kind, Kind::Cache) {
-                // All keys with values of their own would fill the pool: nothing could be evicted.
-                words.truncate(words.len() / 4);
-            }
-            let rng = Rng(seed ^ (id as u64 + 1) << 32);
-            let expires = !matches!(kind, Kind::Cache);
-            let (has_large, clears) = (kind.is_on_files(), None);
-            Client { id, words, journal: Journal::new(known), rng, expires, has_large, clears }
-        })
-        .collect();
-    let mut rng = Rng(seed);
-    let mut before = 0;
+    let mut clients = clients(kind, &words, &loaded, seed);
+    let (mut rng, mut before, mut kill) = (Rng(seed), 0, 0);
     let count = |clients: &[Client]| clients.iter().map(|c| c.journal.acknowledged()).sum::<u64>();
-    let mut kill = 0;
     // More kills if the machine is so slow that hardly anything is written between them.
     while kill < kills || (before + count(&clients) <= kills && kill < 20 * kills) {
         if kill % 2 == 1 {
@@ -502,52 +450,38 @@ fn kill_and_compare(kind: Kind) {
             opening.victim.kill();
         }
         let mut server = Server::start(kind, directory.path(), kill);
-        let store = contents(&mut server.connect());
-        judge(&mut clients, &store, kill, seed);
+        judge(&mut clients, &contents(&mut server.connect()), kill, seed);
         let is_clearing = kind.is_on_files() && kill % 5 == 4;
         if is_clearing {
             before += count(&clients);
             begin_anew(&mut clients, &mut server);
         }
         let moment = Duration::from_micros(1000 + rng.below(100_000));
-        let connections: Vec<_> = clients.iter().map(|_| server.connect()).collect();
-        std::thread::scope(|scope| {
-            let writers = if is_clearing { 1 } else { clients.len() };
-            for (client, connection) in clients.iter_mut().zip(connections).take(writers) {
-                scope.spawn(move || client.write(connection));
-            }
-            for writer in 0..if is_clearing { 2 } else { 0 } {
-                let connection = server.connect();
-                scope.spawn(move || fill_large(connection, writer));
-            }
-            if matches!(kind, Kind::Cache) {
-                let connection = server.connect();
-                scope.spawn(move || fill(connection, kill));
-            }
-            pause(moment);
-            if kill % 4 == 3 {
-                // The server is stopped while its clients write, and resumed.
-                server.victim.stop().unwrap();
-                pause(moment / 4);
-                server.victim.resume().unwrap();
-                pause(moment / 4);
-            }
-            server.victim.kill();
-        });
-        clients.iter_mut().for_each(|client| client.clears = None);
+        write_and_kill((kind, kill), &mut clients, server, is_clearing, moment);
         kill += 1;
     }
-    let mut server = Server::start(kind, directory.path(), kill);
-    let store = contents(&mut server.connect());
-    judge(&mut clients, &store, kill, seed);
-    server.victim.kill();
-    check(kind, directory.path());
     let acknowledged = before + count(&clients);
+    let keys = judge_at_last(kind, directory.path(), &mut clients, (kill, seed));
     println!(
-        "{kind:?}: {kill} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {} keys, no others",
-        store.len()
+        "{kind:?}: {kill} kills (seed {seed}): {acknowledged} acknowledged commands, all found; {keys} keys, no others"
     );
     assert!(acknowledged > kills, "hardly anything was written between the kills");
+}
+
+/// Compares what the store has after the last kill, and looks at all of it. Returns the number of
+/// its keys.
+fn judge_at_last(
+    kind: Kind,
+    directory: &std::path::Path,
+    clients: &mut [Client],
+    (kill, seed): (u64, u64),
+) -> usize {
+    let mut server = Server::start(kind, directory, kill);
+    let store = contents(&mut server.connect());
+    judge(clients, &store, kill, seed);
+    server.victim.kill();
+    check(kind, directory);
+    store.len()
 }
 
 /// Clears the store, so that the keys of the first client are all there will be: it may clear the
