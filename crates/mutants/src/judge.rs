@@ -1,12 +1,11 @@
-//! Judges a mutant: runs the tests that reach it until one fails.
+//! Runs one test of a program with a fault, and bounds its time and its memory.
 #![allow(
     clippy::disallowed_methods,
     reason = "a hung test is detected by its duration, and its memory by polling"
 )]
 
-use crate::program::{Program, print_status};
+use crate::program::Program;
 use crate::{Outcome, apart};
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,74 +14,18 @@ use std::time::{Duration, Instant};
 
 /// Interval between two checks of a running test.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// A test hangs if it duration this longer than three times its duration without a mutant.
-const GRACE: Duration = Duration::from_secs(10);
 /// A test that uses more memory than this counts as hung.
 const MAX_MEMORY: u64 = 4 << 30;
 
-/// A number that no mutant has.
+/// A number that no fault has.
 pub(crate) const NONE: &str = "4294967295";
 
-/// The verdict on a mutant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Killed,
-    /// A test did not end, or used too much memory.
-    Hung,
-    Survived,
-    /// No test reaches the mutant.
-    NotReached,
-}
-
-/// A test that passes without a mutant.
-pub(crate) struct Witness {
-    program: Program,
-    test: String,
-    duration: Duration,
-    /// The mutants that it reaches.
-    reached: BTreeSet<usize>,
-}
-
+/// How a run ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Passed,
     Failed,
     Hung,
-}
-
-/// Runs each test without a mutant. Returns the tests, fastest first. Leaves out tests that fail,
-/// reach no mutant or take longer than `longest`.
-pub(crate) fn witnesses(programs: &[Program], scratch: &Path, longest: Duration) -> Outcome<Vec<Witness>> {
-    let seen_file = scratch.join("seen");
-    let seen_path = seen_file.to_str().ok_or("a path is not valid UTF-8")?;
-    fs::create_dir_all(scratch)?;
-    let mut witnesses = Vec::new();
-    for program in programs {
-        for test in tests(program)? {
-            let _ = fs::remove_file(&seen_file);
-            let mut witness =
-                Witness { program: program.clone(), test, duration: longest, reached: BTreeSet::new() };
-            let run = |variable| run(&witness, variable, &scratch.join("temporary"), longest);
-            let began = Instant::now();
-            let ends = [run(("MUTANT", NONE)), run(("MUTANTS_SEEN", seen_path))];
-            if ends.contains(&End::Failed) {
-                print_status(&format!(
-                    "{} of {} fails without a mutant",
-                    witness.test,
-                    program.path.display()
-                ));
-            }
-            if ends == [End::Passed; 2] {
-                let seen = fs::read_to_string(&seen_file).unwrap_or_default();
-                witness.duration = began.elapsed() / 2;
-                witness.reached = seen.lines().filter_map(|number| number.parse().ok()).collect();
-                witnesses.push(witness);
-            }
-        }
-    }
-    witnesses.retain(|witness| !witness.reached.is_empty());
-    witnesses.sort_by_key(|witness| witness.duration);
-    Ok(witnesses)
 }
 
 impl End {
@@ -100,51 +43,22 @@ impl End {
     }
 }
 
+/// The names of a program's tests.
 pub(crate) fn tests(program: &Program) -> Outcome<Vec<String>> {
     let output = Command::new(&program.path).args(["--list", "--format=terse"]).output()?;
     let listed = String::from_utf8(output.stdout)?;
     Ok(listed.lines().filter_map(|line| Some(line.strip_suffix(": test")?.to_string())).collect())
 }
 
-/// Runs the tests that reach this mutant, one after the other, until one fails.
-pub(crate) fn judge(number: usize, witnesses: &[Witness], scratch: &Path) -> Verdict {
-    let mut verdict = Verdict::NotReached;
-    for witness in witnesses.iter().filter(|witness| witness.reached.contains(&number)) {
-        let limit = witness.duration * 3 + GRACE;
-        match run(witness, ("MUTANT", &number.to_string()), scratch, limit) {
-            End::Passed => verdict = Verdict::Survived,
-            End::Failed => return Verdict::Killed,
-            End::Hung => return Verdict::Hung,
-        }
-    }
-    verdict
-}
-
-/// Number and total duration of the tests, for people.
-pub(crate) fn describe(witnesses: &[Witness]) -> String {
-    let all: Duration = witnesses.iter().map(|witness| witness.duration).sum();
-    format!("{} tests, {:.1} s in all", witnesses.len(), all.as_secs_f64())
-}
-
-fn run(witness: &Witness, variable: (&str, &str), temporary: &Path, limit: Duration) -> End {
-    run_test(&witness.program, &witness.test, variable, temporary, limit)
-}
-
-/// Runs one test of a program, with this variable in its environment.
-pub(crate) fn run_test(
-    program: &Program,
-    test: &str,
-    variable: (&str, &str),
-    temporary: &Path,
-    limit: Duration,
-) -> End {
+/// Runs one test of a program with this fault switched on.
+pub(crate) fn run_test(program: &Program, test: &str, fault: &str, temporary: &Path, limit: Duration) -> End {
     let _ = fs::remove_dir_all(temporary);
     let (Ok(()), Some(path)) = (fs::create_dir_all(temporary), program.path.to_str()) else {
         return End::Hung;
     };
     let mut command = apart::command(path);
     command.args(["--quiet", "--exact", test]).current_dir(&program.directory);
-    command.env("CARGO_MANIFEST_DIR", &program.directory).env(variable.0, variable.1);
+    command.env("CARGO_MANIFEST_DIR", &program.directory).env("MUTANT", fault);
     command.env("TMPDIR", temporary).env("PROPTEST_FAILURE_PERSISTENCE", "off").env("RUST_BACKTRACE", "0");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let Ok(child) = command.spawn() else { return End::Hung };

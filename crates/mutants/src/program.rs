@@ -1,49 +1,27 @@
-//! A copy of the workspace with mutants or faults, and the programs built from it.
+//! A copy of the workspace with a switch for each fault, and the programs built from it.
 
 use crate::Outcome;
-use crate::list::Mutant;
-use crate::rewrite::{mutant_at, rewrite};
+use crate::marks::fault_at;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The module that the switches call, appended to the root of each mutated crate.
+/// The module that the switches call, appended to the root of each crate with faults.
 const SWITCHES: &str = r#"
 
 #[doc(hidden)]
 pub mod __mutant {
-    use std::io::Write;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-    static CHOSEN: OnceLock<(u32, Option<String>)> = OnceLock::new();
-    static SEEN: [AtomicBool; 1 << 16] = [const { AtomicBool::new(false) }; 1 << 16];
+    static CHOSEN: OnceLock<u32> = OnceLock::new();
 
-    /// Whether this mutant is switched on. With MUTANTS_SEEN, records that the test reaches it.
+    /// Whether this fault is switched on.
     #[inline]
     pub fn on(number: u32) -> bool {
-        let (chosen, seen_file) = CHOSEN.get_or_init(|| {
-            let number = std::env::var("MUTANT").ok().and_then(|number| number.parse().ok());
-            (number.unwrap_or(u32::MAX), std::env::var("MUTANTS_SEEN").ok())
-        });
-        if let Some(path) = seen_file {
-            record_seen(number, path);
-        }
-        *chosen == number
-    }
-
-    #[cold]
-    fn record_seen(number: u32, path: &str) {
-        let seen = &SEEN[number as usize];
-        // Load first: swaps by many threads would contend for the cache line.
-        if !seen.load(Relaxed)
-            && !seen.swap(true, Relaxed)
-            && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path)
-        {
-            let _ = file.write_all(format!("{number}\n").as_bytes());
-        }
+        let chosen = || std::env::var("MUTANT").ok().and_then(|number| number.parse().ok());
+        *CHOSEN.get_or_init(|| chosen().unwrap_or(u32::MAX)) == number
     }
 }
 "#;
@@ -58,12 +36,7 @@ pub(crate) struct Program {
     pub(crate) directory: PathBuf,
 }
 
-pub(crate) struct Built {
-    pub(crate) programs: Vec<Program>,
-    /// Mutants that the programs do not have: they do not compile, or no switch is possible.
-    pub(crate) left_out: BTreeSet<usize>,
-}
-
+/// The copy of the workspace, and the directory of its builds.
 pub(crate) struct Workspace {
     /// Path of the copy.
     tree: PathBuf,
@@ -78,8 +51,8 @@ pub(crate) struct Switched {
 
 impl Workspace {
     /// Copies the files of the workspace in the current directory that git does not ignore. Leaves
-    /// out the `mutated` files, so that those that do not change keep their modification time.
-    pub(crate) fn copy(directory: &Path, mutated: &BTreeSet<&str>) -> Outcome<Self> {
+    /// out the `faulty` files, so that those that do not change keep their modification time.
+    pub(crate) fn copy(directory: &Path, faulty: &BTreeSet<&str>) -> Outcome<Self> {
         let tree = directory.join("tree");
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -89,34 +62,12 @@ impl Workspace {
         for file in files {
             let (path, bytes) = (tree.join(file), fs::read(file)?);
             let has_switches = || fs::read(&path).is_ok_and(|present| present == with_switches(&bytes));
-            let is_kept = mutated.contains(file) || (file.ends_with("src/lib.rs") && has_switches());
+            let is_kept = faulty.contains(file) || (file.ends_with("src/lib.rs") && has_switches());
             if !is_kept || !path.exists() {
                 write_if_changed(&path, &bytes)?;
             }
         }
         Ok(Self { tree, target: directory.join("target") })
-    }
-
-    /// Injects the mutants, and builds the tests of the package and of the packages in `ask`. If
-    /// `only` is not empty, builds only those programs. Leaves out mutants that do not compile.
-    pub(crate) fn build(
-        &self,
-        package: &str,
-        mutants: &[Mutant],
-        ask: &[String],
-        only: &[String],
-    ) -> Outcome<Built> {
-        let mut left_out = BTreeSet::new();
-        loop {
-            self.inject(rewritten(mutants, &mut left_out)?)?;
-            let broken = self.broken(&["check", "--package", package])?;
-            if broken.is_empty() {
-                break;
-            }
-            print_status(&format!("{} mutants do not compile; trying again without them", broken.len()));
-            left_out.extend(broken.into_keys());
-        }
-        Ok(Built { programs: self.programs(package, ask, only)?, left_out })
     }
 
     /// Writes these files, and appends the module that the switches call to the roots of their
@@ -138,7 +89,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Runs this cargo command. Returns the mutants that have compiler errors, each with its first
+    /// Runs this cargo command. Returns the faults that have compiler errors, each with its first
     /// error.
     pub(crate) fn broken(&self, arguments: &[&str]) -> Outcome<BTreeMap<usize, String>> {
         let output = self.cargo(&[arguments, &["--message-format=json"]].concat()).output()?;
@@ -154,7 +105,7 @@ impl Workspace {
             let mut found = BTreeSet::new();
             for span in message.spans.iter().filter(|span| span.is_primary) {
                 let text = fs::read_to_string(self.tree.join(&span.file_name))?;
-                found.extend(mutant_at(&text, span.byte_start));
+                found.extend(fault_at(&text, span.byte_start));
             }
             let text = message.rendered.unwrap_or_default();
             if found.is_empty() && !message.spans.is_empty() {
@@ -168,7 +119,7 @@ impl Workspace {
             true => Ok(BTreeMap::new()),
             false if !broken.is_empty() => Ok(broken),
             false => {
-                Err(format!("the copy does not compile, for a reason other than a mutant:\n{other_errors}")
+                Err(format!("the copy does not compile, for a reason other than a fault:\n{other_errors}")
                     .into())
             }
         }
@@ -184,11 +135,11 @@ impl Workspace {
         Ok(program.filter(|_| output.status.success()).ok_or("the lab does not compile")?.into())
     }
 
-    pub(crate) fn programs(&self, package: &str, ask: &[String], only: &[String]) -> Outcome<Vec<Program>> {
+    /// Builds these test programs of a package: `lib`, or the names of files in `tests`.
+    pub(crate) fn programs(&self, package: &str, names: &[&str]) -> Outcome<Vec<Program>> {
         let mut arguments = vec!["test", "--no-run", "--message-format=json", "--package", package];
-        ask.iter().for_each(|package| arguments.extend(["--package", package]));
-        for program in only {
-            match program.as_str() {
+        for name in names {
+            match *name {
                 "lib" => arguments.push("--lib"),
                 test => arguments.extend(["--test", test]),
             }
@@ -209,7 +160,7 @@ impl Workspace {
 
     fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("cargo");
-        // Mutants would fail the project's lints.
+        // Code with faults would fail the project's lints.
         command
             .args(arguments)
             .current_dir(&self.tree)
@@ -248,25 +199,6 @@ struct Artifact {
 #[derive(Deserialize)]
 struct Profile {
     test: bool,
-}
-
-/// Rewrites the files of these mutants, with a switch for each that is not in `left_out`. Adds
-/// those for which no switch is possible.
-fn rewritten(mutants: &[Mutant], left_out: &mut BTreeSet<usize>) -> Outcome<Vec<Switched>> {
-    let mut by_file: BTreeMap<&str, Vec<(usize, &Mutant)>> = BTreeMap::new();
-    for (number, mutant) in mutants.iter().enumerate() {
-        let of_file = by_file.entry(&mutant.file).or_default();
-        if !left_out.contains(&number) {
-            of_file.push((number, mutant));
-        }
-    }
-    let mut files = Vec::new();
-    for (file, mutants) in by_file {
-        let rewritten = rewrite(&fs::read_to_string(file)?, &mutants)?;
-        left_out.extend(rewritten.left_out);
-        files.push(Switched { file: file.into(), text: rewritten.text });
-    }
-    Ok(files)
 }
 
 /// The root file of the crate that a file belongs to: its library's, or else its program's.

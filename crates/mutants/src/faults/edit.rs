@@ -9,9 +9,10 @@
 //! returns `impl Trait`, because each branch would have another type.
 
 use super::list::Edit;
-use crate::rewrite::Lines;
+use crate::marks::marked;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// The function that an edit changes, and the byte range that it replaces.
@@ -40,9 +41,8 @@ pub(crate) fn with_switches(text: &str, edits: &[(usize, &Edit)]) -> Result<Stri
         let mut switch = String::from("{ ");
         for (number, edits) in faults {
             let faulty = apply_edits(text, start..end, edits)?;
-            switch += &format!(
-                "if crate::__mutant::on({number}) /*~[{number}*/ /*~<{number}*/{faulty}/*~>{number}*/ /*~]{number}*/ else "
-            );
+            let faulty = marked(*number, faulty);
+            switch += &format!("if crate::__mutant::on({number}) {faulty} else ");
         }
         switch += &format!("{} }}", &text[start..end]);
         if end > bodies.range((start + 1, 0)..).next().map_or(usize::MAX, |(next, _)| next.0) {
@@ -110,8 +110,7 @@ struct Function {
 
 impl Function {
     fn all(text: &str) -> syn::Result<Vec<Self>> {
-        let lines = Lines::new(text);
-        let mut found = Found { lines: &lines, functions: Vec::new() };
+        let mut found = Found { text, functions: Vec::new() };
         found.visit_file(&syn::parse_file(text)?);
         Ok(found.functions)
     }
@@ -119,17 +118,17 @@ impl Function {
 
 /// Collects the functions of a file.
 struct Found<'t> {
-    lines: &'t Lines<'t>,
+    text: &'t str,
     functions: Vec<Function>,
 }
 
 impl Found<'_> {
     fn add(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let returns_impl = self.lines.text_of(&signature.output).contains("impl ");
+        let output = &self.text[signature.output.span().byte_range()];
         self.functions.push(Function {
             name: signature.ident.to_string(),
-            body: self.lines.range_of(block),
-            can_switch: signature.constness.is_none() && !returns_impl,
+            body: block.span().byte_range(),
+            can_switch: signature.constness.is_none() && !output.contains("impl "),
         });
     }
 }
@@ -148,83 +147,5 @@ impl<'ast> Visit<'ast> for Found<'_> {
             self.add(&item.sig, block);
         }
         visit::visit_trait_item_fn(self, item);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::list::{by_file, load};
-    use super::*;
-    use std::path::Path;
-
-    const TEXT: &str =
-        "fn f() { one();\n    two(); }\nfn g() { two(); three(); two(); }\nconst fn h() { four() }";
-
-    fn edit(function: Option<&str>, text: &str, replacement: &str) -> Edit {
-        let [text, replacement] = [text, replacement].map(String::from);
-        Edit { file: "file.rs".into(), function: function.map(String::from), text, replacement }
-    }
-
-    /// The text without marks and white space.
-    fn plain(text: &str) -> String {
-        let mut parts = text.split("/*~");
-        let first = parts.next().unwrap_or_default().to_string();
-        let plain = parts.fold(first, |plain, part| plain + part.split_once("*/").unwrap().1);
-        plain.split_whitespace().collect()
-    }
-
-    #[test]
-    fn each_fault_gets_its_own_body() {
-        let edits = [edit(None, "one();", ""), edit(Some("f"), "two();", "2;"), edit(None, "three()", "3")];
-        let [a, b, c] = &edits;
-        let text = with_switches(TEXT, &[(0, a), (7, b), (1, c), (1, a)]).unwrap();
-        let on = |number| format!("if crate::__mutant::on({number})");
-        let expected = format!(
-            "fn f() {{ {} {{ two(); }} else {} {{ two(); }} else {} {{ one(); 2; }} else {{ one(); two(); }} }}
-             fn g() {{ {} {{ two(); 3; two(); }} else {{ two(); three(); two(); }} }} const fn h() {{ four() }}",
-            on(0),
-            on(1),
-            on(7),
-            on(1)
-        );
-        assert_eq!(plain(&text), plain(&expected));
-        syn::parse_file(&text).unwrap();
-    }
-
-    #[test]
-    fn white_space_matches_any_white_space() {
-        let edit = edit(None, "one(); two();", "");
-        assert_eq!(plain(&with_switches(TEXT, &[(0, &edit)]).unwrap()).matches("on(0){}").count(), 1);
-        assert!(with_switches(TEXT, &[(0, &super::tests::edit(None, "one();two();", ""))]).is_err());
-    }
-
-    #[test]
-    fn ambiguous_or_missing_edit_is_refused() {
-        for (function, text, wrong) in [
-            (None, "five()", "no function contains `five()`"),
-            (Some("g"), "one()", "no function contains `one()`"),
-            (None, "fn f()", "no function contains `fn f()`"),
-            (None, "two();", "more than once"),
-            (Some("g"), "two();", "more than once"),
-            (None, "four()", "cannot have a switch"),
-        ] {
-            let refused = with_switches(TEXT, &[(0, &edit(function, text, ""))]).unwrap_err();
-            assert!(refused.contains(wrong), "{refused}");
-        }
-    }
-
-    #[test]
-    fn listed_edits_match_the_sources() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let faults = load(&root).unwrap();
-        assert!(faults.len() > 90, "{} faults", faults.len());
-        for fault in &faults {
-            assert!(!fault.found.is_empty() && !fault.edits.is_empty(), "{}", fault.name);
-        }
-        for (file, edits) in by_file(&faults) {
-            let text = std::fs::read_to_string(root.join(file)).unwrap();
-            let text = with_switches(&text, &edits).unwrap_or_else(|error| panic!("{error}"));
-            syn::parse_file(&text).unwrap_or_else(|error| panic!("{file}, with its faults: {error}"));
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo mutate --faults` checks that the lab, or a test, finds each known fault of the product.
+//! Checks that the lab, or a test, finds each known fault of the product.
 //!
 //! The lab is built once, from a copy of the workspace with a switch for each fault. For each fault
 //! it first repeats the run that found the fault before. After a change of the code, the seed may
@@ -8,14 +8,16 @@
 //! A target may be a package instead, with the name of one of its tests. That test must
 //! fail with the fault, and pass without.
 
+mod by_lab;
+mod by_tests;
 mod edit;
-mod lab;
 mod list;
+#[cfg(test)]
 mod tests;
 
 use crate::Outcome;
 use crate::program::{LAB, Switched, Workspace, print_status};
-use lab::{Finding, Lab};
+use by_lab::{Finding, Lab};
 use list::Fault;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -52,7 +54,7 @@ pub(crate) fn run(directory: &Path, search: &Search<'_>) -> Outcome<()> {
     let cases: Vec<Case<'_>> = cases.collect();
     print_status(&format!("{} searches for {} faults", cases.len(), faults.len()));
     let (by_tests, by_lab): (Vec<_>, Vec<_>) = cases.into_iter().partition(Case::is_test);
-    let mut missing = tests::run(&workspace, &faults, &by_tests, directory, search.jobs)?;
+    let mut missing = by_tests::run(&workspace, &faults, &by_tests, directory, search.jobs)?;
     if !by_lab.is_empty() {
         missing.extend(run_lab(&workspace, &faults, by_lab, search)?);
     }

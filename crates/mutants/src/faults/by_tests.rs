@@ -15,6 +15,9 @@ const PROGRAMS: [&str; 2] = ["lib", "all"];
 /// A test that takes longer counts as hung, and therefore as one that finds the fault.
 const MAX_DURATION: Duration = Duration::from_secs(600);
 
+/// A package, and the name of one of its tests.
+type Test<'f> = (&'f str, &'f str);
+
 /// Runs the test of each case with its fault. Returns the cases whose tests pass.
 pub(super) fn run<'f>(
     workspace: &Workspace,
@@ -23,28 +26,16 @@ pub(super) fn run<'f>(
     directory: &Path,
     jobs: usize,
 ) -> Outcome<Vec<Case<'f>>> {
-    let tests: BTreeSet<(&str, &str)> = cases.iter().map(|case| (case.target, case.seed)).collect();
-    let mut programs: BTreeMap<(&str, &str), Program> = BTreeMap::new();
-    for package in cases.iter().map(|case| case.target).collect::<BTreeSet<_>>() {
-        check_builds(workspace, faults, &["check", "--package", package])?;
-        for program in workspace.programs(package, &[], &PROGRAMS.map(String::from))? {
-            for name in judge::tests(&program)? {
-                let test = tests.iter().find(|test| **test == (package, name.as_str()));
-                test.into_iter().for_each(|test| _ = programs.insert(*test, program.clone()));
-            }
-        }
-    }
-    if let Some((package, test)) = tests.iter().find(|test| !programs.contains_key(*test)) {
-        return Err(format!("{package} has no test {test}").into());
-    }
+    let tests: BTreeSet<Test<'_>> = cases.iter().map(|case| (case.target, case.seed)).collect();
+    let programs = programs(workspace, faults, &tests)?;
     let runs = AtomicUsize::new(0);
     let run = |package: &str, test: &str, fault: &str| {
         let scratch = directory.join(format!("scratch-{}", runs.fetch_add(1, Relaxed)));
-        let end = run_test(&programs[&(package, test)], test, ("MUTANT", fault), &scratch, MAX_DURATION);
+        let end = run_test(&programs[&(package, test)], test, fault, &scratch, MAX_DURATION);
         let _ = std::fs::remove_dir_all(scratch);
         end
     };
-    let tests: Vec<(&str, &str)> = tests.into_iter().collect();
+    let tests: Vec<Test<'_>> = tests.into_iter().collect();
     let ends = in_parallel(&tests, jobs, |(package, test)| Ok(run(package, test, NONE)))?;
     if let Some((test, _)) = tests.iter().zip(ends).find(|(_, end)| !end.passed()) {
         return Err(format!("the test {} of {} fails without a fault", test.1, test.0).into());
@@ -58,4 +49,26 @@ pub(super) fn run<'f>(
         }
     }
     Ok(missing)
+}
+
+/// Builds the programs that have these tests. Fails if a test is missing.
+fn programs<'f>(
+    workspace: &Workspace,
+    faults: &[Fault],
+    tests: &BTreeSet<Test<'f>>,
+) -> Outcome<BTreeMap<Test<'f>, Program>> {
+    let mut programs = BTreeMap::new();
+    for package in tests.iter().map(|(package, _)| *package).collect::<BTreeSet<_>>() {
+        check_builds(workspace, faults, &["check", "--package", package])?;
+        for program in workspace.programs(package, &PROGRAMS)? {
+            for name in judge::tests(&program)? {
+                let test = tests.iter().find(|test| **test == (package, name.as_str()));
+                test.into_iter().for_each(|test| _ = programs.insert(*test, program.clone()));
+            }
+        }
+    }
+    match tests.iter().find(|test| !programs.contains_key(*test)) {
+        Some((package, test)) => Err(format!("{package} has no test {test}").into()),
+        None => Ok(programs),
+    }
 }
