@@ -5,7 +5,7 @@ use std::io::{self, BufRead, ErrorKind};
 
 use terrace::{KEY_MAX, VALUE_MAX};
 
-use super::Loader;
+use super::loader::Loader;
 use crate::{
     clock::now_ms,
     failure::Failure,

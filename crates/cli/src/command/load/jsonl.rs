@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, Read};
 
-use super::Loader;
+use super::loader::Loader;
 use crate::{clock::now_ms, failure::Failure, record::from_json};
 
 /// The longest line: the longest value in base64, or with every byte of a shorter one escaped.

@@ -18,7 +18,7 @@ use terrace_server::{
     shared::Shared,
 };
 
-use super::Loader;
+use super::loader::Loader;
 use crate::{
     clock::now_ms,
     failure::Failure,

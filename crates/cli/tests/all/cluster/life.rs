@@ -11,7 +11,7 @@ use serde_json::Value;
 use terrace_testkit::free_ports;
 
 use super::up::{Up, errors, is_whole, memory_node, nodes, signal, write_key};
-use crate::common::{Place, free_port, program, run};
+use crate::common::{Place, free_port, run};
 
 /// The ids of the nodes, in the order of their ports, as each table shows them.
 fn check_table(up: &Up, status: &Value) -> Vec<String> {
