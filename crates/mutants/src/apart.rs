@@ -1,4 +1,4 @@
-//! A private `/dev/shm` for each test, so that a mutant that fills it affects no other program and
+//! A private `/dev/shm` for each test, so that a fault that fills it affects no other program and
 //! leaves no files.
 
 use crate::program::print_status;
@@ -19,7 +19,7 @@ static PREFIX: LazyLock<Vec<&str>> = LazyLock::new(|| {
             command.status().is_ok_and(|status| status.success())
         })
         .unwrap_or_else(|| {
-            print_status("cannot mount a private /dev/shm: watch it, a mutant may fill it");
+            print_status("cannot mount a private /dev/shm: watch it, a fault may fill it");
             Vec::new()
         })
 });

@@ -1,5 +1,6 @@
 //! `cargo lab crash`: explores crash states of single-threaded histories.
 
+use super::arguments::{cores, failed, number, profile, targets};
 use super::breadth::{Breadth, replay_flags};
 use super::progress::Progress;
 use super::schedules::Schedules;
@@ -8,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
-use terrace_lab::{FaultProfile, RunSeed, SUITES, Suite, suite};
+use terrace_lab::{FaultProfile, RunSeed, Suite};
 use terrace_testkit::crash::{Finding, FindingReport, Lab, Limits, Profile, Seen};
 
 /// Maximum number of runs for minimising a finding.
@@ -40,15 +41,6 @@ pub(crate) struct Crash {
     json: bool,
 }
 
-/// A number, decimal or hexadecimal.
-pub(crate) fn number(text: &str) -> Result<u64, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    number.map_err(|error| format!("`{text}` is not a number: {error}"))
-}
-
 /// The conditions of a session: a power failure of one thread's run, or crashed participants.
 #[derive(Clone, Copy)]
 enum Conditions {
@@ -63,28 +55,6 @@ fn conditions(text: &str) -> Result<Conditions, String> {
             .map(Conditions::PowerLoss)
             .map_err(|why| format!("{why}, one-dies, one-dies+pmem, heirs+pmem")),
     }
-}
-
-pub(crate) fn profile(text: &str) -> Result<Profile, String> {
-    let names = || Profile::ALL.map(Profile::name).join(", ");
-    Profile::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| format!("there are {}", names()))
-}
-
-/// The target with this name, or all.
-pub(crate) fn targets(name: &str) -> Result<Vec<(usize, &'static Suite)>, String> {
-    let all = || SUITES.iter().filter_map(|each| suite(each.name));
-    match (name, suite(name)) {
-        ("all", _) => Ok(all().collect()),
-        (_, Some(found)) => Ok(vec![found]),
-        _ => {
-            let names: Vec<&str> = all().map(|(_, suite)| suite.name).collect();
-            Err(format!("there is no target `{name}`; there are {}, and all", names.join(", ")))
-        }
-    }
-}
-
-pub(crate) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 impl Crash {
@@ -105,24 +75,28 @@ impl Crash {
         let mut sound = true;
         for (place, suite) in targets {
             for &profile in chosen.as_ref().map_or(suite.profiles, std::slice::from_ref) {
-                let session = Session {
-                    place,
-                    suite,
-                    profile,
-                    seed: self.seed,
-                    states: self.states,
-                    jobs: self.jobs.unwrap_or_else(cores),
-                    limits: self.breadth.limits(),
-                    fault: None,
-                    only_faulty: false,
-                    runs_max: u64::MAX,
-                };
+                let session = self.session(place, suite, profile);
                 let tally = session.run(&progress);
                 sound &= tally.finding.is_none();
                 self.report(&session, tally);
             }
         }
         if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn session<'s>(&self, place: usize, suite: &'s Suite, profile: Profile) -> Session<'s> {
+        Session {
+            place,
+            suite,
+            profile,
+            seed: self.seed,
+            states: self.states,
+            jobs: self.jobs.unwrap_or_else(cores),
+            limits: self.breadth.limits(),
+            fault: None,
+            only_faulty: false,
+            runs_max: u64::MAX,
+        }
     }
 
     fn report(&self, session: &Session<'_>, tally: Tally) {
@@ -138,11 +112,6 @@ impl Crash {
         };
         let _ = writeln!(out, "{text}");
     }
-}
-
-pub(crate) fn failed(why: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "error: {why}");
-    ExitCode::from(2)
 }
 
 fn summary(session: &Session<'_>, tally: &Tally) -> String {

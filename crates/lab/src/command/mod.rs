@@ -1,5 +1,6 @@
 //! The commands, one per file.
 
+mod arguments;
 mod breadth;
 mod crash;
 mod excused;

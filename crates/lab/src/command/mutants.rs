@@ -1,7 +1,7 @@
 //! `cargo lab mutants`: injects faults at all write-backs and fences, to test that the lab detects
 //! them.
 
-use super::crash::{cores, failed, number, profile, targets};
+use super::arguments::{cores, failed, number, profile, targets};
 use super::excused::exemption_reason;
 use super::print_line;
 use super::progress::Progress;
@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use terrace_lab::{CrashKind, FaultProfile, Monitor, RunSeed, SCHEDULE_TARGETS, ScheduleSeed, Suite};
+use terrace_lab::{
+    CrashKind, FaultProfile, Monitor, RunSeed, SCHEDULE_TARGETS, ScheduleSeed, ScheduleTarget, Suite,
+};
 use terrace_testkit::crash::{Fault, Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Scheduler;
 
@@ -245,42 +247,25 @@ impl Mutants {
         let targets = SCHEDULE_TARGETS.iter().filter(|target| schedule_targets.contains(target.name));
         let kinds: Vec<_> =
             targets.flat_map(|it| self.fault_profiles().map(|fault_profile| (it, fault_profile))).collect();
-        let (next, reached) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (stop, seen, killer) = (AtomicBool::new(false), Seen::new(), Mutex::new(None));
-        let is_over = || {
-            let enough = reached.load(Relaxed) >= runs * kinds.len() as u64;
-            enough || stop.load(Relaxed) || seen.len() >= SCHEDULE_SHARE * self.states
+        let search = ThreadSearch {
+            fault,
+            seed: self.seed,
+            runs,
+            states: SCHEDULE_SHARE * self.states,
+            kinds,
+            next: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            seen: Seen::new(),
+            killer: Mutex::new(None),
         };
         std::thread::scope(|scope| {
             for _ in 0..cores() {
-                scope.spawn(|| {
-                    let scheduler = Scheduler::new();
-                    let monitor = Monitor { seen: &seen, is_over: &is_over, fault: Some(fault) };
-                    while !is_over() {
-                        // Without kinds, `is_over` is true before the first run.
-                        let number = next.fetch_add(1, Relaxed);
-                        let (run, kind) = (number / kinds.len() as u64, number as usize % kinds.len());
-                        if run >= TRIES * runs {
-                            break;
-                        }
-                        let (target, fault_profile) = kinds[kind];
-                        let seed = ScheduleSeed::new(target.name, fault_profile, self.seed, run);
-                        let result = target.run(&scheduler, &monitor, seed);
-                        if result.explored.runs > 0 {
-                            reached.fetch_add(1, Relaxed);
-                        }
-                        if let Some(finding) = result.finding {
-                            stop.store(true, Relaxed);
-                            let found =
-                                Killer { target: target.name, run: seed.to_string(), wrong: finding.wrong };
-                            *killer.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-                        }
-                    }
-                });
+                scope.spawn(|| search.work());
             }
         });
-        *states += seen.len();
-        killer.into_inner().unwrap_or_else(PoisonError::into_inner)
+        *states += search.seen.len();
+        search.killer.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn session<'s>(&self, fault_target: FaultTarget<'s>, fault: Fault, effort: Effort) -> Session<'s> {
@@ -352,5 +337,54 @@ impl Mutants {
         print_line(&format!(
             "{killed} of {all} mutants killed by some target, {share:.1}%; {exempt} are exempt"
         ));
+    }
+}
+
+/// A search for one fault in multi-threaded runs, which several jobs share.
+struct ThreadSearch {
+    fault: Fault,
+    seed: u64,
+    /// Runs of each kind that reach the place, after which the fault has survived.
+    runs: u64,
+    /// States after which it has survived.
+    states: u64,
+    kinds: Vec<(&'static ScheduleTarget, FaultProfile)>,
+    next: AtomicU64,
+    reached: AtomicU64,
+    stop: AtomicBool,
+    seen: Seen,
+    killer: Mutex<Option<Killer>>,
+}
+
+impl ThreadSearch {
+    fn is_over(&self) -> bool {
+        let enough = self.reached.load(Relaxed) >= self.runs * self.kinds.len() as u64;
+        enough || self.stop.load(Relaxed) || self.seen.len() >= self.states
+    }
+
+    /// Runs one seed after the other, until the search is over.
+    fn work(&self) {
+        let scheduler = Scheduler::new();
+        let is_over = || self.is_over();
+        let monitor = Monitor { seen: &self.seen, is_over: &is_over, fault: Some(self.fault) };
+        while !is_over() {
+            // Without kinds, the search is over before the first run.
+            let number = self.next.fetch_add(1, Relaxed);
+            let (run, kind) = (number / self.kinds.len() as u64, number as usize % self.kinds.len());
+            if run >= TRIES * self.runs {
+                break;
+            }
+            let (target, fault_profile) = self.kinds[kind];
+            let seed = ScheduleSeed::new(target.name, fault_profile, self.seed, run);
+            let result = target.run(&scheduler, &monitor, seed);
+            if result.explored.runs > 0 {
+                self.reached.fetch_add(1, Relaxed);
+            }
+            if let Some(finding) = result.finding {
+                self.stop.store(true, Relaxed);
+                let found = Killer { target: target.name, run: seed.to_string(), wrong: finding.wrong };
+                *self.killer.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+            }
+        }
     }
 }

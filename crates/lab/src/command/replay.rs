@@ -1,7 +1,8 @@
 //! `cargo lab replay`: repeats the run of a finding.
 
+use super::arguments::failed;
 use super::breadth::Breadth;
-use super::crash::{describe, failed};
+use super::crash::describe;
 use super::progress::Progress;
 use super::schedules::replay;
 use clap::Args;

@@ -1,6 +1,6 @@
 //! `cargo lab schedules`: runs threads in many interleavings.
 
-use super::crash::{cores, failed, number};
+use super::arguments::{cores, failed, number};
 use super::progress::Progress;
 use clap::Args;
 use serde_json::{Value, json};
@@ -125,43 +125,23 @@ impl Schedules {
     }
 
     pub(crate) fn session(&self, target: &'static ScheduleTarget, progress: &Progress) -> Tally {
-        let (seen, stop, next) = (Seen::new(), AtomicBool::new(false), AtomicU64::new(0));
-        let (tally, start) = (Mutex::new(Tally::default()), Instant::now());
-        let deaths = AtomicU64::new(0);
-        let is_enough = |count: u64| self.states.is_some_and(|states| count >= states);
-        let is_enough_done = || {
-            let judged = if self.crash.power_loss.is_some() { seen.len() } else { deaths.load(Relaxed) };
-            is_enough(judged) || self.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds)
+        let session = Session {
+            asked: self,
+            target,
+            seen: Seen::new(),
+            stop: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            deaths: AtomicU64::new(0),
+            tally: Mutex::default(),
+            start: Instant::now(),
         };
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.unwrap_or_else(cores) {
-                scope.spawn(|| {
-                    let scheduler = Scheduler::new();
-                    let is_over = || stop.load(Relaxed) || is_enough_done();
-                    while !is_over() {
-                        let number = next.fetch_add(1, Relaxed);
-                        if number >= self.runs {
-                            break;
-                        }
-                        let seed = ScheduleSeed::new(target.name, self.crash, self.seed, number);
-                        let result = target.run(
-                            &scheduler,
-                            &Monitor { seen: &seen, is_over: &is_over, fault: None },
-                            seed,
-                        );
-                        stop.fetch_or(result.finding.is_some(), Relaxed);
-                        deaths.fetch_add(result.deaths, Relaxed);
-                        tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, result);
-                        let names = [target.name, &self.crash.to_string()];
-                        // Without a number of runs, only time or states limit them.
-                        let wanted = (self.runs < u64::MAX).then_some(self.runs);
-                        progress.show(names, (number, wanted), "runs", start);
-                    }
-                });
+                scope.spawn(|| session.work(progress));
             }
         });
-        let mut tally = tally.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        tally.elapsed = start.elapsed();
+        let mut tally = session.tally.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        tally.elapsed = session.start.elapsed();
         progress.clear();
         tally
     }
@@ -207,6 +187,52 @@ impl Schedules {
                 "wrong": finding.wrong,
             })),
         })
+    }
+}
+
+/// What the jobs of one target share.
+struct Session<'s> {
+    asked: &'s Schedules,
+    target: &'static ScheduleTarget,
+    seen: Seen,
+    stop: AtomicBool,
+    next: AtomicU64,
+    deaths: AtomicU64,
+    tally: Mutex<Tally>,
+    start: Instant,
+}
+
+impl Session<'_> {
+    /// Whether there was a finding, or enough is done.
+    fn is_over(&self) -> bool {
+        let Schedules { crash, states, seconds, .. } = self.asked;
+        let judged = || if crash.power_loss.is_some() { self.seen.len() } else { self.deaths.load(Relaxed) };
+        self.stop.load(Relaxed)
+            || states.is_some_and(|states| judged() >= states)
+            || seconds.is_some_and(|seconds| self.start.elapsed().as_secs() >= seconds)
+    }
+
+    /// Runs one seed after the other, until the session is over.
+    fn work(&self, progress: &Progress) {
+        let Schedules { crash, runs, seed, .. } = *self.asked;
+        let scheduler = Scheduler::new();
+        let is_over = || self.is_over();
+        while !is_over() {
+            let number = self.next.fetch_add(1, Relaxed);
+            if number >= runs {
+                break;
+            }
+            let seed = ScheduleSeed::new(self.target.name, crash, seed, number);
+            let monitor = Monitor { seen: &self.seen, is_over: &is_over, fault: None };
+            let result = self.target.run(&scheduler, &monitor, seed);
+            self.stop.fetch_or(result.finding.is_some(), Relaxed);
+            self.deaths.fetch_add(result.deaths, Relaxed);
+            self.tally.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).add(seed, result);
+            let names = [self.target.name, &crash.to_string()];
+            // Without a number of runs, only time or states limit them.
+            let wanted = (runs < u64::MAX).then_some(runs);
+            progress.show(names, (number, wanted), "runs", self.start);
+        }
     }
 }
 
