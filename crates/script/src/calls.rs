@@ -79,6 +79,7 @@ impl Calls {
         if let Err(text) = self.queue(args, control)? {
             return Ok(Err(uncalled(text)));
         }
+        debug_assert!(self.queue.iter().count() == 1, "the queue has this command alone");
         let Calls { queue, reply, limit } = self;
         let Some(args) = queue.iter().next() else { return Ok(Err(uncalled(NO_ARGUMENT))) };
         control.work(COMMAND + (args.bytes() / BYTES_PER_STEP) as u64).map_err(stopped)?;

@@ -222,6 +222,7 @@ impl Machine {
     }
 
     fn begin(&self, run: Run<'_>) -> mlua::Result<()> {
+        debug_assert!(run.keys <= run.args.len(), "keys are the first of the arguments");
         self.random.begin();
         self.json.reset();
         let fill = |texts: Take<ArgsIter<'_>>| {

@@ -73,6 +73,7 @@ impl Claim<'_> {
 
     /// Whether the pool is the cluster's, and nothing is left to wait for.
     fn is_settled(&mut self, theirs: &str, rival: Rival) -> Result<bool, Failure> {
+        debug_assert!(self.pauses <= PAUSES, "the wait for a rival has an end");
         let cluster = &self.options.place.cluster;
         match rival {
             _ if theirs != self.id => Err(of_another_cluster((self.pool, self.id), theirs, self.options)),

@@ -4,9 +4,9 @@
 //! without it.
 //!
 //! The files in reading order: [`options`] has the command line; [`memory`] and [`serving`] run a
-//! node of either role; [`claim`] asks the directory whether a pool is the cluster's. Below them are
-//! [`place`], the directory of a cluster; [`secret`], [`identity`] and [`address`], what a node
-//! is; and [`ready`], which says that it serves.
+//! node of either role; [`claim`] asks the directory whether a pool is the cluster's. Below them
+//! are [`place`], the directory of a cluster; [`secret`], [`identity`] and [`address`], what a
+//! node is; and [`ready`], which says that it serves.
 
 mod address;
 mod claim;
