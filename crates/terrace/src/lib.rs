@@ -32,34 +32,30 @@ mod batch;
 mod bounds;
 mod clock;
 pub mod cold;
-mod disk;
 mod error;
-mod iter;
 mod keyspace;
 mod merge;
+mod open;
 mod options;
 mod owned;
 mod put_options;
 mod range;
-mod salvage;
 mod size;
 mod store;
 mod transaction;
-mod watch;
 
 pub use batch::Batch;
 pub use bounds::{KeyRange, OwnedRange, prefix_range};
 pub use clock::{SystemClock, at_instant};
 pub use error::{CloseError, GrowError, IncrementError, OpenError};
-pub use iter::{Iter, Keys};
 pub use keyspace::Keyspace;
+pub use open::salvage::Salvaged;
 pub use options::{Engine, Index, Options};
 pub use owned::OwnedValue;
 pub use put_options::PutOptions;
 pub use range::Range;
-pub use salvage::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
-pub use store::{Store, WeakStore};
+pub use store::{Iter, Keys, Store, Watch, WeakStore};
 pub use terrace_engine::{
     CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, DiskStats, Durability, Entry,
     Eviction, Finding, First, IndexFigures, KEY_MAX, KeyUse, ManualClock, Place, Policy, PoolStats, Put,
@@ -69,7 +65,6 @@ pub use terrace_engine::{
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};
 pub use transaction::Transaction;
-pub use watch::Watch;
 
 /// Runs the examples of the chapter about ordered stores.
 #[cfg(doctest)]
@@ -101,7 +96,7 @@ struct StoresOverTwoTiers;
 pub fn notices(path: impl AsRef<std::path::Path>) -> Result<Vec<String>, OpenError> {
     let path = path.as_ref();
     if path.is_dir() {
-        return Ok(disk::notice(path).into_iter().collect());
+        return Ok(open::directory::notice(path).into_iter().collect());
     }
     Ok(terrace_pool::notices(path)?)
 }

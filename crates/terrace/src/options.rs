@@ -117,7 +117,7 @@ impl Engine {
     /// The engine of the store in the directory at `path`; `None` if there is no store, or it does
     /// not tell.
     pub fn in_directory(path: impl AsRef<Path>) -> Option<Self> {
-        Self::named(&crate::disk::engine_of(path.as_ref())?)
+        Self::named(&crate::open::directory::engine_of(path.as_ref())?)
     }
 }
 
@@ -508,7 +508,7 @@ impl Options {
         let is_there = |path: &&Path| !self.anonymous && !matches!(how, How::Create) && path.exists();
         let is_damaged = |path: &&Path| !(path.is_dir() && self.is_sound());
         let damaged = self.path.as_deref().filter(is_there).filter(is_damaged);
-        let salvaged = damaged.map(|path| crate::salvage::salvage(self, path)).transpose()?;
+        let salvaged = damaged.map(|path| crate::open::salvage::salvage(self, path)).transpose()?;
         // The pool that is there now can be trusted.
         let trusting = self.clone().salvage(false);
         trusting.start_threads(trusting.opened(how)?, salvaged)

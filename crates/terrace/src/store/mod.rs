@@ -1,5 +1,11 @@
 //! The store.
 
+mod iter;
+mod watch;
+
+pub use iter::{Iter, Keys};
+pub use watch::Watch;
+
 use crate::background::{Background, is_another_stopped};
 use crate::batch::later;
 use crate::{

@@ -27,7 +27,7 @@ impl Options {
     pub(crate) fn disk_engine(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
         let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
         if !self.read_only {
-            crate::salvage::finish(path).map_err(DiskError::room("finish the repair of", path))?;
+            crate::open::salvage::finish(path).map_err(DiskError::room("finish the repair of", path))?;
         }
         let exists = Wip::exists(&system(), path)?;
         let creates = match how {

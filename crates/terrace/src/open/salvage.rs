@@ -79,7 +79,7 @@ fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenErr
         let store = options.clone().salvage(false).engine(engine).directory(&new_path).create()?;
         let later = store.deferring();
         let mut copied = Ok(());
-        crate::disk::salvage(engine, path, options.memory, &mut |found| {
+        crate::open::directory::salvage(engine, path, options.memory, &mut |found| {
             salvaged.take(&later, found, &mut copied)
         })?;
         copied.map_err(|error| failed(not_copied(&error)))?;
