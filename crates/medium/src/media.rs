@@ -1,10 +1,7 @@
-//! The three production media. They differ in what a crash loses, and so in what durability costs.
+//! The production media. They differ in what a crash loses, and so in what durability costs.
 
 use crate::{FlushInstruction, MappedMedium, Mapping, Medium, flush};
 use std::ptr::NonNull;
-
-/// Memory that a crash loses entirely. Durability costs nothing, because there is none.
-pub struct Dram(Mapping);
 
 /// Memory that outlives the process but not the machine: a store is durable as soon as it is
 /// visible.
@@ -13,20 +10,18 @@ pub struct Dram(Mapping);
 /// loss.
 pub struct Shm(Mapping);
 
+/// Memory that a crash loses entirely, over an anonymous mapping. Durability costs nothing, because
+/// there is none.
+///
+/// Its code is that of [`Shm`], so each structure is compiled once for both. The mapping decides
+/// what a crash loses, and whether another process can make it longer.
+pub type Dram = Shm;
+
 /// Memory that outlives the machine, behind a volatile cache: a store is durable once it is written
 /// back and fenced.
 pub struct Pmem {
     mapping: Mapping,
     flush: FlushInstruction,
-}
-
-impl MappedMedium for Dram {
-    fn new(mapping: Mapping) -> Self {
-        Self(mapping)
-    }
-    fn mapping(&self) -> &Mapping {
-        &self.0
-    }
 }
 
 impl MappedMedium for Shm {
@@ -52,24 +47,6 @@ impl Pmem {
     pub fn flush_instruction(&self) -> FlushInstruction {
         self.flush
     }
-}
-
-// SAFETY: a Mapping keeps its range mapped until it is dropped. Its length is in whole lines and
-// never shrinks.
-unsafe impl Medium for Dram {
-    const VOLATILE_CACHE: bool = false;
-    #[inline(always)]
-    fn base(&self) -> NonNull<u8> {
-        self.0.base()
-    }
-    #[inline(always)]
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-    #[inline(always)]
-    fn write_back(&self, _: *const u8) {}
-    #[inline(always)]
-    fn fence(&self) {}
 }
 
 // SAFETY: a Mapping keeps its range mapped until it is dropped. Its length is in whole lines and
