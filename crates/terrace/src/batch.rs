@@ -1,8 +1,9 @@
 //! Several writes at one instant.
 
-use crate::{Change, Store, Transaction, WriteError};
+use crate::clock::later;
+use crate::{Change, Transaction, WriteError};
 use std::time::Duration;
-use terrace_engine::{Commit, Write, WriteKind};
+use terrace_engine::{Commit, Durably, Engine, Write, WriteKind};
 
 /// Collects writes that happen all at one instant or not at all, for every reader and through a
 /// crash.
@@ -22,7 +23,9 @@ use terrace_engine::{Commit, Write, WriteKind};
 /// ```
 #[must_use = "a batch does nothing before it is committed"]
 pub struct Batch<'s> {
-    store: &'s Store,
+    engine: &'s dyn Engine,
+    /// How durable its writes are when it has been committed.
+    how: Durably,
     /// Keys and values, in the order of the steps.
     bytes: Vec<u8>,
     steps: Vec<Step>,
@@ -44,8 +47,8 @@ enum StepKind {
 }
 
 impl<'s> Batch<'s> {
-    pub(crate) fn new(store: &'s Store) -> Self {
-        Self { store, bytes: Vec::new(), steps: Vec::new() }
+    pub(crate) fn new(engine: &'s dyn Engine, how: Durably) -> Self {
+        Self { engine, how, bytes: Vec::new(), steps: Vec::new() }
     }
 
     fn step(&mut self, key: &[u8], value: &[u8], what: StepKind) -> &mut Self {
@@ -104,13 +107,13 @@ impl<'s> Batch<'s> {
         if self.steps.iter().any(|step| matches!(step.what, StepKind::Expire(_))) {
             return self.commit_over_reads(&writes);
         }
-        let done = self.store.engine().commit(&writes, &[], self.store.how())?;
+        let done = self.engine.commit(&writes, &[], self.how)?;
         assert_eq!(done, Commit::Done, "nothing was expected");
         Ok(())
     }
 
     fn writes(&self) -> Vec<Write<'_>> {
-        let (mut rest, now_ms) = (&self.bytes[..], self.store.now_ms());
+        let (mut rest, now_ms) = (&self.bytes[..], self.engine.now_ms());
         let mut next = |len| {
             let (bytes, behind) = rest.split_at(len);
             rest = behind;
@@ -134,7 +137,7 @@ impl<'s> Batch<'s> {
     /// Reads the values whose expiry changes. Starts over if one of them changes before the commit.
     fn commit_over_reads(&self, writes: &[Write<'_>]) -> Result<(), WriteError> {
         loop {
-            let mut transaction = Transaction::new(&**self.store.engine(), self.store.how());
+            let mut transaction = Transaction::new(self.engine, self.how);
             for &Write { key, what } in writes {
                 match what {
                     WriteKind::Put { value, expires_at } => {
@@ -149,9 +152,4 @@ impl<'s> Batch<'s> {
             }
         }
     }
-}
-
-/// The time `after` from `now_ms`, in unix milliseconds.
-pub(crate) fn later(now_ms: u64, after: Duration) -> u64 {
-    now_ms.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
 }

@@ -1,8 +1,8 @@
 //! The system clock, for entries that expire.
 
-use std::cell::Cell;
-
 use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
+use std::time::Duration;
 use terrace_engine::Clock;
 
 /// The wall clock, exact to the millisecond. Whether an expiry has come is read from the time of
@@ -41,6 +41,11 @@ pub fn at_instant<R>(now_ms: u64, body: impl FnOnce() -> R) -> R {
     }
     let _then = GoOn(STOPPED.replace(now_ms.max(1)));
     body()
+}
+
+/// The time `after` from `now_ms`, in unix milliseconds.
+pub(crate) fn later(now_ms: u64, after: Duration) -> u64 {
+    now_ms.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The time.

@@ -1,5 +1,6 @@
 //! Errors of a store as a whole, and of an increment.
 
+use crate::index::Index;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use terrace_disk::DiskError;
@@ -45,12 +46,17 @@ pub enum OpenError {
         what: String,
     },
     /// A store over two tiers cannot have this index.
-    IndexOfTiers(crate::Index),
+    IndexOfTiers(Index),
     /// A thread of the store could not be started.
     Thread(io::Error),
 }
 
 impl OpenError {
+    /// The refusal of an index that this program was built without.
+    pub(crate) fn not_built(index: Index) -> Self {
+        Self::NotBuilt { feature: index.name() }
+    }
+
     /// Whether another process has the store open. That process may be about to exit.
     pub fn is_in_use(&self) -> bool {
         match self {

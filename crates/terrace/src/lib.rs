@@ -33,6 +33,7 @@ mod bounds;
 mod clock;
 pub mod cold;
 mod error;
+mod index;
 mod keyspace;
 mod merge;
 mod open;
@@ -40,20 +41,23 @@ mod options;
 mod owned;
 mod put_options;
 mod range;
+mod salvaged;
 mod size;
 mod store;
 mod transaction;
+mod written;
 
 pub use batch::Batch;
 pub use bounds::{KeyRange, OwnedRange, prefix_range};
 pub use clock::{SystemClock, at_instant};
 pub use error::{CloseError, GrowError, IncrementError, OpenError};
+pub use index::{Engine, Index};
 pub use keyspace::Keyspace;
-pub use open::salvage::Salvaged;
-pub use options::{Engine, Index, Options};
+pub use options::Options;
 pub use owned::OwnedValue;
 pub use put_options::PutOptions;
 pub use range::Range;
+pub use salvaged::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
 pub use store::{Iter, Keys, Store, Watch, WeakStore};
 pub use terrace_engine::{
@@ -96,7 +100,7 @@ struct StoresOverTwoTiers;
 pub fn notices(path: impl AsRef<std::path::Path>) -> Result<Vec<String>, OpenError> {
     let path = path.as_ref();
     if path.is_dir() {
-        return Ok(open::directory::notice(path).into_iter().collect());
+        return Ok(open::notice(path).into_iter().collect());
     }
     Ok(terrace_pool::notices(path)?)
 }

@@ -1,15 +1,11 @@
 //! Ranges of a transaction: those of the store, under what the transaction has written.
 
 use crate::bounds::{OwnedRange, is_empty};
-use crate::transaction::Written;
-use crate::{Cursor, Direction, Entry, KeyRange, Place, RangeCursor, ReadError, Token};
-use std::collections::BTreeMap;
+use crate::written::{Writes, Written};
+use crate::{Cursor, Direction, Entry, KeyRange, Place, RangeCursor, ReadError};
 use std::iter::Peekable;
 use std::ops::{Bound, ControlFlow};
 use terrace_engine::Ordered;
-
-/// The writes of a transaction by key.
-pub(crate) type Writes = BTreeMap<Vec<u8>, Written>;
 
 /// A place in a range of a transaction.
 pub(crate) struct Merged<'t> {
@@ -109,19 +105,6 @@ impl Visit<'_, '_> {
         self.last = Some(key.into());
         (self.each)(key, entry)?;
         if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-}
-
-impl Written {
-    /// What the transaction sees where the store has `entry`.
-    fn seen_over<'a>(&'a self, entry: Option<Entry<'a>>) -> Option<Entry<'a>> {
-        match self {
-            Self::Put { value, expires_at } => {
-                Some(Entry { value, expires_at: *expires_at, token: Token::unwritten() })
-            }
-            Self::Expire(at) => entry.map(|entry| Entry { expires_at: *at, ..entry }),
-            Self::Removed => None,
-        }
     }
 }
 

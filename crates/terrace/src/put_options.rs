@@ -1,11 +1,11 @@
 //! Options of a single put.
 
-use crate::batch::later;
-use crate::{Durability, Store, Ticket, WriteError};
+use crate::Durability;
+use crate::clock::later;
 use std::time::Duration;
-use terrace_engine::{Count, Durably, Put, ReadError};
+use terrace_engine::Durably;
 
-/// When an entry expires, and how durable a put is when it returns; for [`Store::put_with`].
+/// When an entry expires, and how durable a put is when it returns; for [`Store::put_with`](crate::Store::put_with).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
     expiry: Expiry,
@@ -47,92 +47,24 @@ impl PutOptions {
         self
     }
 
-    /// The put returns once it is visible; [`Store::settle`] makes it durable, together with
+    /// The put returns once it is visible; [`Store::settle`](crate::Store::settle) makes it durable, together with
     /// others.
     pub fn deferred(mut self) -> Self {
         self.how = Some(Durably::Later);
         self
     }
-}
 
-impl Store {
-    /// Gives `key` this value, with the expiry and durability of `options`.
-    ///
-    /// ```
-    /// use terrace::{PutOptions, Store};
-    ///
-    /// let store = Store::options().anonymous().create()?;
-    /// let hour = std::time::Duration::from_secs(3600);
-    /// store.put_with("session", "42", PutOptions::new().expires_after(hour))?;
-    /// assert!(store.get("session")?.unwrap().expires_at().is_some());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn put_with(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        options: PutOptions,
-    ) -> Result<(), WriteError> {
-        let expires_at = match options.expiry {
+    /// When the entry expires, in unix milliseconds.
+    pub(crate) fn expires_ms(self, now_ms: impl FnOnce() -> u64) -> Option<u64> {
+        match self.expiry {
             Expiry::Never => None,
-            Expiry::After(time) => Some(later(self.now_ms(), time)),
+            Expiry::After(time) => Some(later(now_ms(), time)),
             Expiry::At(unix_ms) => Some(unix_ms),
-        };
-        let put = Put { key: key.as_ref(), value: value.as_ref(), expires_at };
-        self.engine().put(put, options.how.unwrap_or(self.how()))
+        }
     }
 
-    /// Removes `key` without reporting whether it was present. On an engine whose data lies on disk
-    /// this reads nothing.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), WriteError> {
-        self.engine().delete(key.as_ref(), self.how())
-    }
-
-    /// What a write that has returned survives, unless it asks for more.
-    pub fn durability(&self) -> Durability {
-        self.engine().durability()
-    }
-
-    /// A ticket that covers all writes that any thread has made or seen before this call.
-    ///
-    /// ```
-    /// use terrace::{PutOptions, Store};
-    ///
-    /// let store = Store::options().anonymous().create()?;
-    /// for n in 0..100 {
-    ///     store.put_with(format!("key{n}"), "value", PutOptions::new().deferred())?;
-    /// }
-    /// store.settle(store.ticket())?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn ticket(&self) -> Ticket {
-        self.engine().ticket()
-    }
-
-    /// Waits until all writes that `ticket` covers are as durable as the store provides.
-    pub fn settle(&self, ticket: Ticket) -> Result<(), WriteError> {
-        self.engine().settle(ticket)
-    }
-
-    /// Waits until all writes that are visible now are as durable as the store provides. Fails if a
-    /// write that this thread has made or seen since it took the ticket `since` may be lost. Only a
-    /// serving node of a cluster goes on after such a loss; for it, [`Store::settle`] with a ticket
-    /// from after the writes would not do.
-    pub fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
-        self.engine().settle_since(since)
-    }
-
-    /// Number of keys, including expired ones that were not removed yet, and whether it is exact.
-    pub fn count(&self) -> Count {
-        self.engine().len()
-    }
-
-    /// As [`Store::count`]. A node of a cluster fails if it cannot ask the memory node now, where
-    /// `count` gives the last number.
-    ///
-    /// # Errors
-    /// If the store cannot tell now.
-    pub fn try_count(&self) -> Result<Count, ReadError> {
-        self.engine().count_keys()
+    /// How durable the put is when it returns: as `usual`, unless these options say so.
+    pub(crate) fn how(self, usual: Durably) -> Durably {
+        self.how.unwrap_or(usual)
     }
 }

@@ -1,8 +1,8 @@
 //! Transactions: several reads and writes at one instant.
 
 use crate::bounds::{owned, prefix_range};
-use crate::merge::Writes;
 use crate::range::{Range, Source};
+use crate::written::{PER_KEY, Undo, Writes, Written, bytes_of};
 use crate::{
     Change, Cursor, Direction, Entry, KeyRange, KeyUse, RangeCursor, RangeRemoved, ReadError, Token, Value,
     Version, WriteError,
@@ -44,29 +44,6 @@ pub struct Transaction<'t> {
     held: usize,
     /// The uses that keys take over from others.
     uses: BTreeMap<Vec<u8>, KeyUse>,
-}
-
-/// Bytes that a key takes beside itself and its value, about.
-const PER_KEY: usize = 64;
-
-/// What undoes a write of a transaction.
-enum Undo {
-    Key(Vec<u8>, Option<Written>),
-    /// The value was so long before something was appended to it.
-    Append(Vec<u8>, usize),
-    Clear(Writes, bool),
-}
-
-/// The write of a transaction to a key.
-#[derive(Clone)]
-pub(crate) enum Written {
-    Put {
-        value: Vec<u8>,
-        expires_at: Option<u64>,
-    },
-    /// The store's value with another expiry.
-    Expire(Option<u64>),
-    Removed,
 }
 
 impl<'t> Transaction<'t> {
@@ -478,133 +455,5 @@ pub(crate) fn appended(entry: Option<Entry<'_>>, tail: &[u8], longest: usize) ->
     match value.len().checked_add(tail.len()).filter(|len| *len <= longest) {
         Some(len) => (Change::Put { value: [value, tail].concat(), expires_at }, Some(len)),
         None => (Change::Keep, None),
-    }
-}
-
-/// Bytes of memory of writes, about.
-fn bytes_of(writes: &Writes) -> usize {
-    writes.iter().map(|(key, written)| written.bytes(key.len())).sum()
-}
-
-impl Undo {
-    /// Bytes of memory that it keeps from being given back, about.
-    fn bytes(&self) -> usize {
-        match self {
-            Undo::Key(key, before) => before.as_ref().map_or(0, |before| before.bytes(key.len())),
-            Undo::Append(..) => 0,
-            Undo::Clear(before, _) => bytes_of(before),
-        }
-    }
-}
-
-impl Written {
-    /// Bytes of memory of the write to a key of this length, about.
-    fn bytes(&self, key: usize) -> usize {
-        let value = if let Self::Put { value, .. } = self { value.len() } else { 0 };
-        key + value + PER_KEY
-    }
-
-    fn what(&self) -> WriteKind<'_> {
-        match self {
-            Self::Put { value, expires_at } => WriteKind::Put { value, expires_at: *expires_at },
-            Self::Expire(at) => WriteKind::Expire(*at),
-            Self::Removed => WriteKind::Remove,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{Store, WriteError};
-
-    #[test]
-    fn append_extends_what_was_written_or_stored() {
-        let store = Store::options().anonymous().create().unwrap();
-        store.put(b"stored", b"12").unwrap();
-        let lengths = store.transaction(|transaction| {
-            Ok::<_, WriteError>([
-                transaction.append(b"stored", b"3", 4)?,
-                transaction.append(b"stored", b"4", 4)?,
-                transaction.append(b"stored", b"5", 4)?,
-                transaction.append(b"new", b"1", 4)?,
-                transaction.append(b"new", b"23456", 4)?,
-            ])
-        });
-        assert_eq!(lengths.unwrap(), [Some(3), Some(4), None, Some(1), None]);
-        assert_eq!(&*store.get(b"stored").unwrap().unwrap(), b"1234");
-        assert_eq!(&*store.get(b"new").unwrap().unwrap(), b"1");
-    }
-
-    #[test]
-    fn failed_attempt_restores_writes_and_appends() {
-        let store = Store::options().anonymous().create().unwrap();
-        let done = store.transaction(|transaction| {
-            for (key, value) in [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")] {
-                transaction.put(key, value)?;
-            }
-            for failed in [true, false] {
-                transaction.begin_attempt();
-                transaction.append(b"a", b"x", 100)?;
-                transaction.put(b"a", b"y")?;
-                transaction.append(b"a", b"z", 100)?;
-                transaction.put(b"b", b"y")?;
-                transaction.append(b"b", b"z", 100)?;
-                transaction.put(b"b", b"w")?;
-                transaction.clear()?;
-                transaction.put(b"c", b"w")?;
-                transaction.append(b"d", b"v", 100)?;
-                transaction.end_attempt(failed);
-                if failed {
-                    let values =
-                        [b"a", b"b", b"c"].map(|key| transaction.get(key).unwrap().unwrap().to_vec());
-                    assert_eq!(values, [b"1", b"2", b"3"]);
-                    assert_eq!(transaction.len(), 3);
-                }
-            }
-            Ok::<_, WriteError>(transaction.len())
-        });
-        assert_eq!(done.unwrap(), 2);
-        assert_eq!(&*store.get(b"c").unwrap().unwrap(), b"w");
-        assert_eq!(&*store.get(b"d").unwrap().unwrap(), b"v");
-    }
-
-    #[test]
-    fn held_bytes_count_what_a_transaction_keeps() {
-        let store = Store::options().anonymous().create().unwrap();
-        store.put(b"read", b"1").unwrap();
-        let value = vec![b'x'; 1000];
-        store
-            .transaction(|transaction| {
-                let begin = transaction.held_bytes();
-                transaction.get(b"read")?;
-                transaction.put(b"a", &value)?;
-                let once = transaction.held_bytes();
-                assert!((begin + 1000..begin + 2000).contains(&once), "{once}");
-                for _ in 0..100 {
-                    transaction.put(b"a", &value)?;
-                }
-                assert_eq!(transaction.held_bytes(), once);
-                for failed in [true, false] {
-                    transaction.begin_attempt();
-                    for _ in 0..100 {
-                        transaction.put(b"a", &value)?;
-                        transaction.put(b"b", &value)?;
-                    }
-                    // The write of before, and those of the attempt.
-                    let held = transaction.held_bytes();
-                    assert!((once + 2000..once + 3000).contains(&held), "{held} {once}");
-                    transaction.end_attempt(failed);
-                    let held = transaction.held_bytes();
-                    assert!(if failed { held == once } else { (once + 1000..once + 2000).contains(&held) });
-                }
-                transaction.begin_attempt();
-                transaction.clear()?;
-                transaction.append(b"a", &value, 2000)?;
-                transaction.end_attempt(true);
-                transaction.clear()?;
-                assert!(transaction.held_bytes() < begin + 200);
-                Ok::<_, WriteError>(())
-            })
-            .unwrap();
     }
 }

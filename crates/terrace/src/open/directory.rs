@@ -1,12 +1,14 @@
-//! Stores on a disk.
+//! Engines on files: in a directory, or over DRAM and files of a directory or of a pool.
 
-use crate::options::{Engine, How, Options};
-use crate::{ByteSize, Durability, Index, KeyRange, OpenError, Store, WriteError};
+use super::how::How;
+use super::replace;
+use crate::index::{Engine, Index};
+use crate::{ByteSize, Durability, OpenError, Options};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::{BoundedFiles, Directory, DiskError};
-use terrace_engine::{Engine as AnyEngine, OnDisk, Salvage};
+use terrace_engine::{Engine as AnyEngine, Salvage};
 use terrace_index::{PointIndex, Stored, hash};
 use terrace_medium::files::{Files, SystemFiles};
 use terrace_medium::{Dram, MappedMedium};
@@ -23,136 +25,140 @@ const MEMORY_MIN: u64 = 4 << 20;
 /// Bytes of DRAM that a store over DRAM and files needs at least.
 const DRAM_MIN: u64 = 16 << 20;
 
-impl Options {
-    pub(crate) fn disk_engine(&self, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
-        if !self.read_only {
-            crate::open::salvage::finish(path).map_err(DiskError::room("finish the repair of", path))?;
-        }
-        let exists = Wip::exists(&system(), path)?;
-        let creates = match how {
-            How::Open => false,
-            How::Create => true,
-            How::OpenOrCreate => !exists,
-        };
-        // An existing store knows its own.
-        let engine = Engine::in_directory(path).filter(|_| exists).unwrap_or(self.engine);
-        let is_tiered = engine == Engine::Tiered;
-        match is_tiered {
-            true => self.tiered_on(self.bounded_files().into(), u64::MAX, path, creates),
-            false => self.wip_engine(path, creates),
-        }
+impl Engine {
+    /// The engine of the store in the directory at `path`; `None` if there is no store, or it does
+    /// not tell.
+    pub fn in_directory(path: impl AsRef<Path>) -> Option<Self> {
+        Self::named(&engine_of(path.as_ref())?)
     }
+}
 
-    /// Files of which few are open.
-    fn bounded_files(&self) -> BoundedFiles {
-        BoundedFiles::new(SystemFiles, self.open_tables.unwrap_or_else(most_open_tables))
+/// Opens or creates the store in a directory.
+pub(super) fn engine(options: &Options, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
+    let path = options.path.as_deref().ok_or(OpenError::NoPath)?;
+    if !options.read_only {
+        replace::finish(path).map_err(DiskError::room("finish the repair of", path))?;
     }
+    let exists = Wip::exists(&system(), path)?;
+    let creates = match how {
+        How::Open => false,
+        How::Create => true,
+        How::OpenOrCreate => !exists,
+    };
+    // An existing store knows its own.
+    let engine = Engine::in_directory(path).filter(|_| exists).unwrap_or(options.engine);
+    let files = bounded_files(options);
+    match engine {
+        Engine::Tiered => tiered(options, Tier { files: files.into(), room: u64::MAX, path, creates }),
+        _ => wip(options, files, path, creates),
+    }
+}
 
-    fn interval_ms(&self) -> u64 {
-        u64::try_from(self.sync_interval.as_millis()).unwrap_or(u64::MAX)
-    }
+/// Opens or creates the store over DRAM and the files of a pool.
+pub(super) fn engine_in_files<M: MappedMedium>(
+    options: &Options,
+    files: PoolFiles<M>,
+    how: How,
+) -> Result<Arc<dyn AnyEngine>, OpenError> {
+    let path = options.path.as_deref().ok_or(OpenError::NoPath)?;
+    let (room, files) = (files.pool().size(), Arc::from(files));
+    let creates = !matches!(how, How::Open) && !Directory::exists(&files, path)?;
+    tiered(options, Tier { files, room, path, creates })
+}
 
-    fn wip_engine(&self, path: &Path, creates: bool) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        if self.durability == Durability::None {
-            return Err(OpenError::Durability(self.durability));
-        }
-        let memory = self.memory.as_bytes();
-        if memory < MEMORY_MIN {
-            let what = format!("a store needs at least {}", terrace_pool::Bytes(MEMORY_MIN));
-            return Err(OpenError::Dram { dram: memory, what });
-        }
-        let mut settings = Settings::with_memory(memory, Arc::clone(&self.clock), chance());
-        settings.durability = self.durability;
-        settings.read_only = self.read_only;
-        settings.read_aware = self.read_aware;
-        settings.interval_ms = self.interval_ms();
-        let files = self.bounded_files();
-        let opened = match creates {
-            true => Wip::create(files, path, settings),
-            false => Wip::open(files, path, settings),
-        };
-        Ok(Arc::new(opened?))
-    }
+/// Files of which few are open.
+fn bounded_files(options: &Options) -> BoundedFiles {
+    BoundedFiles::new(SystemFiles, options.open_tables.unwrap_or_else(most_open_tables))
+}
 
-    /// The store over DRAM and the files of a pool.
-    pub(crate) fn tiered_in<M: MappedMedium>(
-        &self,
-        files: PoolFiles<M>,
-        how: How,
-    ) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        let path = self.path.as_deref().ok_or(OpenError::NoPath)?;
-        let (room, files) = (files.pool().size(), Arc::from(files));
-        let creates = !matches!(how, How::Open) && !Directory::exists(&files, path)?;
-        self.tiered_on(files, room, path, creates)
-    }
+fn interval_ms(options: &Options) -> u64 {
+    u64::try_from(options.sync_interval.as_millis()).unwrap_or(u64::MAX)
+}
 
-    /// Opens the store over DRAM and files, which have `room` bytes.
-    fn tiered_on(
-        &self,
-        files: Arc<dyn Files>,
-        room: u64,
-        path: &Path,
-        creates: bool,
-    ) -> Result<Arc<dyn AnyEngine>, OpenError> {
-        match self.index_of_tiers() {
-            Index::Clht => {
-                self.tiered_with::<hash::Clht<Dram, terrace_tiered::Kind>>(files, room, path, creates)
-            }
-            #[cfg(feature = "turbo")]
-            Index::Turbo => {
-                self.tiered_with::<hash::Turbo<Dram, terrace_tiered::Kind>>(files, room, path, creates)
-            }
-            #[cfg(feature = "rewo")]
-            Index::Rewo => {
-                self.tiered_with::<hash::Rewo<Dram, terrace_tiered::Kind>>(files, room, path, creates)
-            }
-            #[cfg(feature = "level")]
-            Index::Level => {
-                self.tiered_with::<hash::Level<Dram, terrace_tiered::Kind>>(files, room, path, creates)
-            }
-            Index::Art => Err(OpenError::IndexOfTiers(Index::Art)),
-            #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
-            index => Err(index.not_built()),
-        }
-    }
+/// The error of a store that gets less memory than this.
+fn too_little(dram: u64, least: u64) -> OpenError {
+    OpenError::Dram { dram, what: format!("a store needs at least {}", terrace_pool::Bytes(least)) }
+}
 
-    fn tiered_with<I>(
-        &self,
-        files: Arc<dyn Files>,
-        room: u64,
-        path: &Path,
-        creates: bool,
-    ) -> Result<Arc<dyn AnyEngine>, OpenError>
-    where
-        I: PointIndex<Medium = Dram, Kind = terrace_tiered::Kind> + Stored<Medium = Dram> + 'static,
-    {
-        let dram = self.memory.as_bytes();
-        if dram < DRAM_MIN {
-            let what = format!("a store needs at least {}", terrace_pool::Bytes(DRAM_MIN));
-            return Err(OpenError::Dram { dram, what });
-        }
-        // Blocks and log of a tier that is not much larger than the DRAM fit into the tier.
-        let mut settings =
-            terrace_tiered::Settings::with_dram(dram.min(room / 4), Arc::clone(&self.clock), chance());
-        settings.durability = self.durability;
-        settings.read_only = self.read_only;
-        settings.interval_ms = self.interval_ms();
-        let huge_pages = self.huge_pages;
-        let pool: terrace_tiered::MakePool = Box::new(move || {
-            terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
-        });
-        let opened = match creates {
-            true => Tiered::create::<I>(files, path, settings, pool),
-            false => Tiered::open::<I>(files, path, settings, pool),
-        };
-        let store = opened.map_err(|error| match error {
-            TieredError::Disk(error) => error.into(),
-            TieredError::Pool(error) => error.into(),
-            error => OpenError::Dram { dram, what: error.to_string() },
-        })?;
-        Ok(Arc::new(store))
+fn wip(
+    options: &Options,
+    files: BoundedFiles,
+    path: &Path,
+    creates: bool,
+) -> Result<Arc<dyn AnyEngine>, OpenError> {
+    if options.durability == Durability::None {
+        return Err(OpenError::Durability(options.durability));
     }
+    let memory = options.memory.as_bytes();
+    if memory < MEMORY_MIN {
+        return Err(too_little(memory, MEMORY_MIN));
+    }
+    let mut settings = Settings::with_memory(memory, Arc::clone(&options.clock), chance());
+    settings.durability = options.durability;
+    settings.read_only = options.read_only;
+    settings.read_aware = options.read_aware;
+    settings.interval_ms = interval_ms(options);
+    let opened = match creates {
+        true => Wip::create(files, path, settings),
+        false => Wip::open(files, path, settings),
+    };
+    Ok(Arc::new(opened?))
+}
+
+/// The slower tier of a store over DRAM and files.
+struct Tier<'p> {
+    files: Arc<dyn Files>,
+    /// Bytes that fit into it.
+    room: u64,
+    path: &'p Path,
+    /// Whether the store is to be created.
+    creates: bool,
+}
+
+fn tiered(options: &Options, tier: Tier<'_>) -> Result<Arc<dyn AnyEngine>, OpenError> {
+    match options.index_of_tiers() {
+        Index::Clht => tiered_over::<hash::Clht<Dram, terrace_tiered::Kind>>(options, tier),
+        #[cfg(feature = "turbo")]
+        Index::Turbo => tiered_over::<hash::Turbo<Dram, terrace_tiered::Kind>>(options, tier),
+        #[cfg(feature = "rewo")]
+        Index::Rewo => tiered_over::<hash::Rewo<Dram, terrace_tiered::Kind>>(options, tier),
+        #[cfg(feature = "level")]
+        Index::Level => tiered_over::<hash::Level<Dram, terrace_tiered::Kind>>(options, tier),
+        Index::Art => Err(OpenError::IndexOfTiers(Index::Art)),
+        #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]
+        index => Err(OpenError::not_built(index)),
+    }
+}
+
+fn tiered_over<I>(options: &Options, tier: Tier<'_>) -> Result<Arc<dyn AnyEngine>, OpenError>
+where
+    I: PointIndex<Medium = Dram, Kind = terrace_tiered::Kind> + Stored<Medium = Dram> + 'static,
+{
+    let dram = options.memory.as_bytes();
+    if dram < DRAM_MIN {
+        return Err(too_little(dram, DRAM_MIN));
+    }
+    let Tier { files, room, path, creates } = tier;
+    // Blocks and log of a tier that is not much larger than the DRAM fit into the tier.
+    let mut settings =
+        terrace_tiered::Settings::with_dram(dram.min(room / 4), Arc::clone(&options.clock), chance());
+    settings.durability = options.durability;
+    settings.read_only = options.read_only;
+    settings.interval_ms = interval_ms(options);
+    let huge_pages = options.huge_pages;
+    let pool: terrace_tiered::MakePool = Box::new(move || {
+        terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
+    });
+    let opened = match creates {
+        true => Tiered::create::<I>(files, path, settings, pool),
+        false => Tiered::open::<I>(files, path, settings, pool),
+    };
+    let store = opened.map_err(|error| match error {
+        TieredError::Disk(error) => error.into(),
+        TieredError::Pool(error) => error.into(),
+        error => OpenError::Dram { dram, what: error.to_string() },
+    })?;
+    Ok(Arc::new(store))
 }
 
 /// The operating system's files.
@@ -174,7 +180,7 @@ fn chance() -> u64 {
 
 /// The name of the engine of the store in the directory at `path`. Where its identity is damaged,
 /// the other files tell.
-pub(crate) fn engine_of(path: &Path) -> Option<String> {
+fn engine_of(path: &Path) -> Option<String> {
     match Directory::engine_of(&system(), path) {
         Err(DiskError::Corrupt { .. }) => {
             let names =
@@ -197,7 +203,7 @@ pub(crate) fn notice(path: &Path) -> Option<String> {
 
 /// Visits what is sound of the store of this engine at `path`, and what is not. What has to be
 /// noted meanwhile has `memory` bytes.
-pub(crate) fn salvage(
+pub(super) fn salvage(
     engine: Engine,
     path: &Path,
     memory: ByteSize,
@@ -209,104 +215,10 @@ pub(crate) fn salvage(
     }?)
 }
 
-impl Store {
-    /// The operations of a store on a disk.
-    ///
-    /// # Errors
-    /// The store lies in a pool.
-    fn disk(&self) -> Result<&dyn OnDisk, WriteError> {
-        self.engine().on_disk().ok_or(WriteError::NotOnDisk)
-    }
-
-    /// Whether the store lies in the files of a directory, not in a pool.
-    pub fn is_on_disk(&self) -> bool {
-        self.engine().on_disk().is_some()
-    }
-
-    /// The end of the log that an open of a store in a directory has found torn, and dropped, in
-    /// one sentence. `None` unless sound records lie in it: a crash of the machine may leave such,
-    /// and so may damage.
-    pub fn torn_tail(&self) -> Option<String> {
-        let tail = self.engine().on_disk()?.torn_tail().filter(|tail| tail.records > 0)?;
-        Some(tail.to_string())
-    }
-
-    /// Writes what is only in memory and in the log to tables. Not needed for durability; the next
-    /// open is faster after it.
-    ///
-    /// # Errors
-    /// A file cannot be written, or the store lies in a pool.
-    pub fn flush(&self) -> Result<(), WriteError> {
-        self.disk()?.flush()
-    }
-
-    /// Makes every write so far survive a loss of power, whatever the store's durability.
-    ///
-    /// # Errors
-    /// A file cannot be written, the store lies in a pool, or its pool keeps nothing through a loss
-    /// of power.
-    pub fn sync(&self) -> Result<(), WriteError> {
-        self.disk()?.sync()
-    }
-
-    /// Makes a copy of the store, as it is at one instant, in a new directory on the same file
-    /// system. Takes milliseconds, and no room but for what the store removes later, since its
-    /// files are links. The copy is a store like any other.
-    ///
-    /// ```
-    /// use terrace::Store;
-    ///
-    /// # let directory = tempfile::tempdir()?;
-    /// # let (path, copy) = (directory.path().join("data"), directory.path().join("copy"));
-    /// let store = Store::options().directory(&path).create()?;
-    /// store.put("key", "then")?;
-    /// store.checkpoint(&copy)?;
-    /// store.put("key", "now")?;
-    /// assert_eq!(Store::options().directory(&copy).open()?.get("key")?.unwrap(), b"then");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// There is something at `directory`, a file cannot be linked, or the store lies in a pool.
-    pub fn checkpoint(&self, directory: impl AsRef<Path>) -> Result<(), WriteError> {
-        self.disk()?.checkpoint(directory.as_ref())
-    }
-
-    /// Merges all tables that have keys of this range, so that what was overwritten or removed
-    /// takes no room. Writes all data of the range anew.
-    ///
-    /// # Errors
-    /// A file cannot be read or written, or the store lies in a pool.
-    pub fn compact_range(&self, keys: impl KeyRange) -> Result<(), WriteError> {
-        let (from, to) = keys.bounds();
-        self.disk()?.compact(from, to)
-    }
-
-    /// How many tables a store on a disk keeps open for reads, about, at most; `None` of any other.
-    pub fn open_tables(&self) -> Option<u64> {
-        self.engine().on_disk()?.most_open()
-    }
-
-    /// Sets what a write of a store on a disk survives from now on, when it has returned.
-    ///
-    /// # Errors
-    /// [`Durability::None`], more than the store's pool keeps, or the store lies in a pool alone.
-    pub fn set_durability(&self, durability: Durability) -> Result<(), WriteError> {
-        if durability == Durability::None {
-            return Err(WriteError::Durability { asked: durability, most: Durability::Power });
-        }
-        let most = self.disk()?.most();
-        if durability > most {
-            return Err(WriteError::Durability { asked: durability, most });
-        }
-        self.disk()?.set_durability(durability);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Store;
 
     #[test]
     fn open_tables_are_a_part_of_what_may_be_open() {

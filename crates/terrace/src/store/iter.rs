@@ -1,8 +1,9 @@
 //! Iterators over a store.
 
+use super::Store;
 use crate::bounds::prefix_range;
-use crate::range::Unread;
-use crate::{Cursor, Direction, Entry, OwnedValue, ReadError, Store};
+use crate::range::{Source, Unread};
+use crate::{Cursor, Direction, Entry, OwnedValue, ReadError};
 use std::collections::VecDeque;
 
 /// Entries that an iterator reads at a time.
@@ -138,7 +139,7 @@ impl Store {
     pub fn keys_with_prefix(&self, prefix: impl AsRef<[u8]>) -> Keys<'_> {
         let prefix = prefix.as_ref();
         let pieces = match self.is_ordered() {
-            true => KeyPieces::Range(Unread::new(self.source(), prefix_range(prefix))),
+            true => KeyPieces::Range(Unread::new(Source::of(&*self.inner.engine), prefix_range(prefix))),
             false => KeyPieces::All(Pieces { store: self, next: Some(Cursor::START) }, prefix.to_vec()),
         };
         Keys { pieces, keys: VecDeque::new() }

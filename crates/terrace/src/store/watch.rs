@@ -1,6 +1,7 @@
 //! Waiting for changes of keys.
 
-use crate::{Store, WatchError};
+use super::Store;
+use crate::{WatchError};
 use std::time::Duration;
 use terrace_engine::WatchHandle;
 
@@ -32,7 +33,7 @@ impl Store {
     /// The pool's watches, usually 64 over all processes, are all in use.
     pub fn watch(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, WatchError> {
         let prefix = prefix.as_ref();
-        Ok(Watch { watching: self.engine().watch(prefix)?, _store: self.clone() })
+        Ok(Watch { watching: self.inner.engine.watch(prefix)?, _store: self.clone() })
     }
 }
 
