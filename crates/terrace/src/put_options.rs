@@ -5,7 +5,8 @@ use crate::clock::later;
 use std::time::Duration;
 use terrace_engine::Durably;
 
-/// When an entry expires, and how durable a put is when it returns; for [`Store::put_with`](crate::Store::put_with).
+/// When an entry expires, and how durable a put is when it returns; for
+/// [`Store::put_with`](crate::Store::put_with).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutOptions {
     expiry: Expiry,
@@ -40,15 +41,15 @@ impl PutOptions {
         self
     }
 
-    /// The put returns once it survives this as well. Fails with [`WriteError::Durability`] if the
-    /// store cannot provide it.
+    /// The put returns once it survives this as well. Fails with
+    /// [`WriteError::Durability`](crate::WriteError::Durability) if the store cannot provide it.
     pub fn durable(mut self, durability: Durability) -> Self {
         self.how = Some(Durably::AtLeast(durability));
         self
     }
 
-    /// The put returns once it is visible; [`Store::settle`](crate::Store::settle) makes it durable, together with
-    /// others.
+    /// The put returns once it is visible; [`Store::settle`](crate::Store::settle) makes it
+    /// durable, together with others.
     pub fn deferred(mut self) -> Self {
         self.how = Some(Durably::Later);
         self

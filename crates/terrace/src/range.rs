@@ -3,7 +3,7 @@
 use crate::bounds::{OwnedRange, owned};
 use crate::merge::Merged;
 use crate::written::Writes;
-use crate::{Direction, Entry, OwnedValue, RangeCursor, ReadError};
+use crate::{Direction, Entry, KeyRange, OwnedValue, RangeCursor, ReadError};
 use std::collections::VecDeque;
 use std::iter::FusedIterator;
 use std::ops::{Bound, ControlFlow};
@@ -101,8 +101,8 @@ impl<'s> Unread<'s> {
 
 /// The entries in a range of keys, in the order of the keys; from
 /// [`Store::range`](crate::Store::range) and [`Store::prefix`](crate::Store::prefix), and of the
-/// same name on a [`Transaction`](crate::Transaction). Its [`rev`](Iterator::rev) goes from the highest key to the lowest, and both ends can be read in
-/// turn.
+/// same name on a [`Transaction`](crate::Transaction). Its [`rev`](Iterator::rev) goes from the
+/// highest key to the lowest, and both ends can be read in turn.
 ///
 /// Reads the store piece by piece, so it delays no other thread between two pieces. It visits a key
 /// that is present throughout exactly once, and a key that is added, removed or changed meanwhile

@@ -146,9 +146,8 @@ where
     settings.read_only = options.read_only;
     settings.interval_ms = interval_ms(options);
     let huge_pages = options.huge_pages;
-    let pool: terrace_tiered::MakePool = Box::new(move || {
-        terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create()
-    });
+    let pool: terrace_tiered::MakePool =
+        Box::new(move || terrace_pool::PoolOptions::anonymous().size(dram).huge_pages(huge_pages).create());
     let opened = match creates {
         true => Tiered::create::<I>(files, path, settings, pool),
         false => Tiered::open::<I>(files, path, settings, pool),

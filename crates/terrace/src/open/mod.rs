@@ -1,8 +1,8 @@
 //! Opening: from options to a store.
 //!
 //! Reading order: `how.rs`, `replace.rs` (a repaired store takes the place of a damaged one),
-//! `directory.rs` (engines on files), `engines.rs` (the engine at a path), `start.rs` (an engine and
-//! its threads become a store), `salvage.rs`, and the calls of users below.
+//! `directory.rs` (engines on files), `engines.rs` (the engine at a path), `start.rs` (an engine
+//! and its threads become a store), `salvage.rs`, and the calls of users below.
 
 mod directory;
 mod engines;

@@ -38,7 +38,8 @@ fn salvage_directory(options: &Options, path: &Path) -> Result<Salvaged, OpenErr
 fn copy_directory(options: &Options, path: &Path, new_path: &Path) -> Result<Salvaged, OpenError> {
     let failed = |error: &dyn std::error::Error| not_salvaged(path, error.to_string());
     let engine = Engine::in_directory(path).unwrap_or(options.engine);
-    let store = start::store(&options.clone().salvage(false).engine(engine).directory(new_path), How::Create)?;
+    let store =
+        start::store(&options.clone().salvage(false).engine(engine).directory(new_path), How::Create)?;
     let mut copying = Copying::to(store.deferring());
     directory::salvage(engine, path, options.memory, &mut |found| copying.take(found))?;
     let salvaged = copying.end().map_err(|error| not_copied(path, &error))?;

@@ -1,6 +1,6 @@
 //! A store as a cache: what it evicts, and what it may use.
 
-use super::Store;
+use super::{Inner, Store};
 use crate::{Eviction, KeyUse, ReadError, WriteError};
 use terrace_engine::Evicting;
 

@@ -1,9 +1,9 @@
 //! The store.
 //!
-//! `Inner` owns the engine and the background threads; below it stands the engine alone. [`Store`] is
-//! a handle of it, and each file here has the operations of one purpose: `read.rs`, `write.rs`,
-//! `modify.rs` (one key's entry, changed), `transact.rs` (several keys at one instant), `ranges.rs`,
-//! `iter.rs`, `watch.rs`, `durability.rs`, `disk.rs`, `eviction.rs`, and `upkeep.rs`.
+//! `Inner` owns the engine and the background threads; below it stands the engine alone. [`Store`]
+//! is a handle of it, and each file here has the operations of one purpose: `read.rs`, `write.rs`,
+//! `modify.rs` (one key's entry, changed), `transact.rs` (several keys at one instant),
+//! `ranges.rs`, `iter.rs`, `watch.rs`, `durability.rs`, `disk.rs`, `eviction.rs`, and `upkeep.rs`.
 
 mod disk;
 mod durability;
@@ -136,7 +136,8 @@ impl Store {
         self.inner.path.as_deref()
     }
 
-    /// The result of the salvage, if the store was opened with [`Options::salvage`].
+    /// The result of the salvage, if the store was opened with
+    /// [`Options::salvage`](crate::Options::salvage).
     pub fn salvaged(&self) -> Option<&Salvaged> {
         self.inner.salvaged.as_ref()
     }

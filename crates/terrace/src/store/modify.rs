@@ -48,7 +48,7 @@ impl Store {
         tail: impl AsRef<[u8]>,
         longest: usize,
     ) -> Result<Option<usize>, WriteError> {
-        self.modify(key, |entry| crate::transaction::appended(entry, tail.as_ref(), longest))
+        self.modify(key, |entry| appended(entry, tail.as_ref(), longest))
     }
 
     /// Makes `key` expire `after` this time. Returns whether it was present.

@@ -42,14 +42,16 @@ impl Store {
     }
 
     /// Removes expired entries and returns how many. Reads at most `budget` entries, fewer if few
-    /// expire. Call it repeatedly unless [`Options::expiry_thread`] does so.
+    /// expire. Call it repeatedly unless [`Options::expiry_thread`](crate::Options::expiry_thread)
+    /// does so.
     pub fn sweep_expired(&self, budget: usize) -> u64 {
         self.inner.pooled().map_or(0, |pool| pool.sweep_expired(budget))
     }
 
     /// Moves a bounded number of entries together where much memory between them is unused. Returns
-    /// whether that has freed memory. Call it repeatedly unless [`Options::expiry_thread`] does so.
-    /// A write that finds the pool full does as much of this as it needs.
+    /// whether that has freed memory. Call it repeatedly unless
+    /// [`Options::expiry_thread`](crate::Options::expiry_thread) does so. A write that finds the
+    /// pool full does as much of this as it needs.
     pub fn compact(&self) -> bool {
         self.inner.pooled().is_some_and(|pool| pool.compact())
     }
@@ -62,12 +64,12 @@ impl Store {
 
     /// How much of the pool lies on huge pages, as the kernel reports it. Reads a file of the
     /// kernel, so do not call it every second.
-    pub fn huge_pages(&self) -> std::io::Result<crate::HugePages> {
+    pub fn huge_pages(&self) -> std::io::Result<HugePages> {
         self.inner.pooled().ok_or(std::io::ErrorKind::Unsupported)?.huge_pages()
     }
 
     /// Moves used memory to huge pages now, where the kernel can. Takes some seconds per GiB. With
-    /// [`Options::huge_pages`], this happens in the background.
+    /// [`Options::huge_pages`](crate::Options::huge_pages), this happens in the background.
     pub fn collapse_huge_pages(&self) {
         let Some(pool) = self.inner.pooled() else { return };
         let mut from = Some(0);
@@ -76,7 +78,8 @@ impl Store {
         }
     }
 
-    /// The other processes that share the store now: see [`Options::shared`].
+    /// The other processes that share the store now: see
+    /// [`Options::shared`](crate::Options::shared).
     pub fn other_processes(&self) -> Vec<Holder> {
         self.inner.pooled().map_or_else(Vec::new, |pool| pool.other_processes())
     }

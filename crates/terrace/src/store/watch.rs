@@ -1,7 +1,7 @@
 //! Waiting for changes of keys.
 
 use super::Store;
-use crate::{WatchError};
+use crate::WatchError;
 use std::time::Duration;
 use terrace_engine::WatchHandle;
 

@@ -135,4 +135,3 @@ fn writes<'a>(puts: &[Put<'a>]) -> Vec<Write<'a>> {
     let what = |put: &Put<'a>| WriteKind::Put { value: put.value, expires_at: put.expires_at };
     puts.iter().map(|put| Write { key: put.key, what: what(put) }).collect()
 }
-
