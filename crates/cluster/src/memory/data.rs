@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace::Store;
-use terrace_direct::{Direct, Key, Settings};
+use terrace_direct::{Key, Settings};
 use terrace_engine::{
     Cursor, Durability, Durably, Engine, ManualClock, Put, ReadError, Write, WriteError, WriteKind,
 };
@@ -148,8 +148,8 @@ impl Data {
             // Nothing expires here: the owners of slots decide about time.
             clock: Arc::new(ManualClock::at(0)),
         };
-        let engine = Direct::open::<Clht<Shm, Bytes<Key>>>(pool.clone(), settings);
-        let engine: Arc<dyn Engine> = Arc::new(engine.map_err(|error| failed(error.to_string()))?);
+        let engine = terrace_direct::open_shm(wanted, pool.clone(), settings)
+            .map_err(|error| failed(error.to_string()))?;
         let store = Store::over(engine.clone()).map_err(|error| failed(error.to_string()))?;
         let address = terrace_direct::remote::address_in(&pool).map_err(|error| failed(error.to_string()))?;
         let seed = address.ok_or_else(|| failed("it has no index".into()))?.seed;
