@@ -1,12 +1,11 @@
 //! Tests: processes that share a store and are stopped, dead, read-only, or the child of a fork.
 
 use crate::common::{Medium, assert_sound, comes_true, shared};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace::{ByteSize, CloseError, Engine, Put, ReadError, Store, WatchError, WriteError};
-use terrace_testkit::process::{Victim, acknowledge, task};
+use terrace_testkit::process::{Victim, acknowledge, in_forked_child, task};
 
 /// Not a test by itself: writes until it is killed.
 #[test]
@@ -321,60 +320,49 @@ fn forked_child_is_refused_by_every_call() {
 /// A child that lets go of its handle returns at once, and leaves the store as it is. If it waited
 /// for the threads of its parent, it would never return.
 fn assert_child_lets_go(store: Store, how: fn(Store)) {
-    const DONE: i32 = 99;
-    let weak = store.downgrade();
-    let mut handle = Some(store);
-    let mut command = Command::new("/bin/true");
-    let let_go = move || {
-        how(handle.take().expect("one call in each process"));
-        Err(std::io::Error::from_raw_os_error(DONE))
-    };
-    // SAFETY: what the child does with the store does not depend on other threads, and all else is
-    // memory of this thread.
-    unsafe { command.pre_exec(let_go) };
-    let error = command.spawn().err().and_then(|error| error.raw_os_error());
-    assert_eq!(error, Some(DONE));
-    let store = weak.upgrade().expect("the parent has its handle yet");
+    // The only handle, in the memory of the parent and in the child's copy of it.
+    let handle = Arc::new(Mutex::new(Some(store)));
+    let copy = Arc::clone(&handle);
+    let ended = in_forked_child(move || {
+        copy.lock().unwrap().take().map(how).expect("one call in each process");
+        0
+    });
+    assert_eq!(ended, 0);
+    let store = handle.lock().unwrap().take().expect("the parent has its handle yet");
     store.put(b"k", b"v").unwrap();
-    drop(command);
     store.close().unwrap();
 }
 
 fn assert_child_is_refused(store: Store) {
-    const ALL_REFUSED: i32 = 99;
     store.put(b"k", b"v").unwrap();
     let copy = store.clone();
-    let refused = move || {
-        let store = &copy;
-        let put = Put { key: b"k", value: b"w", expires_at: None };
-        let mut read = Vec::new();
-        store.get_many(&[b"k", b"l"], &mut |_, entry| read.push(entry.err()));
-        store.snapshot_many(&[b"k", b"l"], &mut |_, entry| read.push(entry.err()));
-        let answers = [
-            read == vec![Some(ReadError::Forked); 4],
-            store.get(b"k").err() == Some(ReadError::Forked),
-            store.version(b"k").err() == Some(ReadError::Forked),
-            store.scan(&terrace::Cursor::START, 1, &mut |_, _| {}) == Err(ReadError::Forked),
-            store.put(b"k", b"w") == Err(WriteError::Forked),
-            store.put_many(&[put, put]) == [Err(WriteError::Forked), Err(WriteError::Forked)],
-            store.remove(b"k") == Err(WriteError::Forked),
-            store.clear() == Err(WriteError::Forked),
-            store.batch().commit() == Err(WriteError::Forked),
-            store.increment(b"n", 1).is_err(),
-            store.watch(b"").err() == Some(WatchError::Forked),
-            store.check(&mut |_, _| {}).findings.iter().any(|finding| finding.to_string().contains("forked")),
-            store.stats().records == 0,
-        ];
-        match answers.iter().position(|is_refused| !is_refused) {
-            None => Err(std::io::Error::from_raw_os_error(ALL_REFUSED)),
-            Some(nth) => Err(std::io::Error::from_raw_os_error(nth as i32 + 1)),
-        }
-    };
-    let mut command = Command::new("/bin/true");
-    // SAFETY: the store's calls detect that they run in a forked child before they do anything
-    // else, and all else is memory of this thread.
-    unsafe { command.pre_exec(refused) };
-    let error = command.spawn().err().and_then(|error| error.raw_os_error());
-    assert_eq!(error, Some(ALL_REFUSED));
+    let answered = in_forked_child(move || {
+        let answers = answers_to_a_child(&copy);
+        answers.iter().position(|is_refused| !is_refused).map_or(0, |nth| nth as u16 + 1)
+    });
+    assert_eq!(answered, 0, "the first call that is not refused");
     assert_eq!(store.get(b"k").unwrap().unwrap(), b"v");
+}
+
+/// Which calls refuse to serve a child by fork.
+fn answers_to_a_child(store: &Store) -> Vec<bool> {
+    let put = Put { key: b"k", value: b"w", expires_at: None };
+    let mut read = Vec::new();
+    store.get_many(&[b"k", b"l"], &mut |_, entry| read.push(entry.err()));
+    store.snapshot_many(&[b"k", b"l"], &mut |_, entry| read.push(entry.err()));
+    vec![
+        read == vec![Some(ReadError::Forked); 4],
+        store.get(b"k").err() == Some(ReadError::Forked),
+        store.version(b"k").err() == Some(ReadError::Forked),
+        store.scan(&terrace::Cursor::START, 1, &mut |_, _| {}) == Err(ReadError::Forked),
+        store.put(b"k", b"w") == Err(WriteError::Forked),
+        store.put_many(&[put, put]) == [Err(WriteError::Forked), Err(WriteError::Forked)],
+        store.remove(b"k") == Err(WriteError::Forked),
+        store.clear() == Err(WriteError::Forked),
+        store.batch().commit() == Err(WriteError::Forked),
+        store.increment(b"n", 1).is_err(),
+        store.watch(b"").err() == Some(WatchError::Forked),
+        store.check(&mut |_, _| {}).findings.iter().any(|finding| finding.to_string().contains("forked")),
+        store.stats().records == 0,
+    ]
 }

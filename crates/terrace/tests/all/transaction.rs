@@ -98,3 +98,93 @@ fn remove_all_is_atomic() {
     });
     assert!(store.is_empty());
 }
+
+#[test]
+fn append_extends_what_was_written_or_stored() {
+    let store = Store::options().anonymous().create().unwrap();
+    store.put(b"stored", b"12").unwrap();
+    let lengths = store.transaction(|transaction| {
+        Ok::<_, WriteError>([
+            transaction.append(b"stored", b"3", 4)?,
+            transaction.append(b"stored", b"4", 4)?,
+            transaction.append(b"stored", b"5", 4)?,
+            transaction.append(b"new", b"1", 4)?,
+            transaction.append(b"new", b"23456", 4)?,
+        ])
+    });
+    assert_eq!(lengths.unwrap(), [Some(3), Some(4), None, Some(1), None]);
+    assert_eq!(&*store.get(b"stored").unwrap().unwrap(), b"1234");
+    assert_eq!(&*store.get(b"new").unwrap().unwrap(), b"1");
+}
+
+#[test]
+fn failed_attempt_restores_writes_and_appends() {
+    let store = Store::options().anonymous().create().unwrap();
+    let done = store.transaction(|transaction| {
+        for (key, value) in [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")] {
+            transaction.put(key, value)?;
+        }
+        for failed in [true, false] {
+            transaction.begin_attempt();
+            transaction.append(b"a", b"x", 100)?;
+            transaction.put(b"a", b"y")?;
+            transaction.append(b"a", b"z", 100)?;
+            transaction.put(b"b", b"y")?;
+            transaction.append(b"b", b"z", 100)?;
+            transaction.put(b"b", b"w")?;
+            transaction.clear()?;
+            transaction.put(b"c", b"w")?;
+            transaction.append(b"d", b"v", 100)?;
+            transaction.end_attempt(failed);
+            if failed {
+                let values = [b"a", b"b", b"c"].map(|key| transaction.get(key).unwrap().unwrap().to_vec());
+                assert_eq!(values, [b"1", b"2", b"3"]);
+                assert_eq!(transaction.len(), 3);
+            }
+        }
+        Ok::<_, WriteError>(transaction.len())
+    });
+    assert_eq!(done.unwrap(), 2);
+    assert_eq!(&*store.get(b"c").unwrap().unwrap(), b"w");
+    assert_eq!(&*store.get(b"d").unwrap().unwrap(), b"v");
+}
+
+#[test]
+fn held_bytes_count_what_a_transaction_keeps() {
+    let store = Store::options().anonymous().create().unwrap();
+    store.put(b"read", b"1").unwrap();
+    let value = vec![b'x'; 1000];
+    store
+        .transaction(|transaction| {
+            let begin = transaction.held_bytes();
+            transaction.get(b"read")?;
+            transaction.put(b"a", &value)?;
+            let once = transaction.held_bytes();
+            assert!((begin + 1000..begin + 2000).contains(&once), "{once}");
+            for _ in 0..100 {
+                transaction.put(b"a", &value)?;
+            }
+            assert_eq!(transaction.held_bytes(), once);
+            for failed in [true, false] {
+                transaction.begin_attempt();
+                for _ in 0..100 {
+                    transaction.put(b"a", &value)?;
+                    transaction.put(b"b", &value)?;
+                }
+                // The write of before, and those of the attempt.
+                let held = transaction.held_bytes();
+                assert!((once + 2000..once + 3000).contains(&held), "{held} {once}");
+                transaction.end_attempt(failed);
+                let held = transaction.held_bytes();
+                assert!(if failed { held == once } else { (once + 1000..once + 2000).contains(&held) });
+            }
+            transaction.begin_attempt();
+            transaction.clear()?;
+            transaction.append(b"a", &value, 2000)?;
+            transaction.end_attempt(true);
+            transaction.clear()?;
+            assert!(transaction.held_bytes() < begin + 200);
+            Ok::<_, WriteError>(())
+        })
+        .unwrap();
+}
