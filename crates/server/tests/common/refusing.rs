@@ -3,19 +3,18 @@
 use std::sync::{Arc, Condvar, Mutex};
 
 use terrace::Store;
-use terrace_direct::{Direct, Key, Settings};
+use terrace_direct::Settings;
 use terrace_engine::{
     Change, Chore, Clock, CloseError, Commit, Count, Cursor, Durability, Durably, Engine, Entry,
     EntryCallback, Expected, ManualClock, Put, ReadError, Report, Rest, Salvage, Stats, Ticket, Token, Value,
     Version, WatchError, WatchHandle, Write, WriteError,
 };
-use terrace_index::{Bytes, CacheBounds, hash::Clht};
-use terrace_medium::Shm;
+use terrace_index::CacheBounds;
 use terrace_pool::Pool;
 
 /// An engine over a pool in memory, until it is told to refuse.
 pub(crate) struct Refusing {
-    inner: Arc<Direct<Shm>>,
+    inner: Arc<dyn Engine>,
     why: Mutex<Option<ReadError>>,
     once: Mutex<Option<ReadError>>,
     gate: Mutex<Gate>,
@@ -42,9 +41,9 @@ impl Refusing {
             clock: clock as Arc<dyn Clock>,
         };
         let pool = Pool::anonymous(16 << 20).unwrap();
-        let inner = Direct::open::<Clht<Shm, Bytes<Key>>>(pool, settings).unwrap();
+        let inner = terrace_direct::open_shm("clht", pool, settings).unwrap();
         let (why, once, gate, changed) = Default::default();
-        Arc::new(Refusing { inner: Arc::new(inner), why, once, gate, changed })
+        Arc::new(Refusing { inner, why, once, gate, changed })
     }
 
     pub(crate) fn store(self: &Arc<Refusing>) -> Store {
