@@ -94,7 +94,7 @@ fn record_fixed(config: &Config, store: &Store, warnings: &mut Vec<String>) {
     let stats = store.stats();
     let (pool, index) = (stats.pool.unwrap_or_default(), stats.index.unwrap_or_default().name);
     // A process that joins others gets the `found` of the process that opened the pool first.
-    let existed = pool.found != Start::Created || !store.other_processes().is_empty();
+    let existed = pool.found != Start::Created || !store.sharing().other_processes().is_empty();
     let mut differs = |key: Key, has: String, asked: String, how: &str| {
         if existed && config.is_explicit(key) && has != asked {
             warnings.push(format!(

@@ -150,7 +150,7 @@ impl Target {
     /// Whether other processes may write to the store during an iteration.
     pub(crate) fn is_shared(&self) -> bool {
         match self {
-            Target::Pool(store, _) => !store.other_processes().is_empty(),
+            Target::Pool(store, _) => !store.sharing().other_processes().is_empty(),
             Target::Server(_) => true,
         }
     }

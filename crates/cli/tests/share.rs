@@ -137,8 +137,8 @@ fn processes_evict_from_one_pool() {
     let mut redis = connect(&served);
     let embedded = Store::options().path(&pool).shared(true).open().unwrap();
     let policy = Some(Policy { only_volatile: false, first: First::LeastRecent });
-    embedded.set_eviction(&Eviction { policy, ..Eviction::default() }).unwrap();
-    let idle = || embedded.key_use(b"key").unwrap().unwrap().idle_ms.unwrap();
+    embedded.evictor().set(&Eviction { policy, ..Eviction::default() }).unwrap();
+    let idle = || embedded.evictor().key_use(b"key").unwrap().unwrap().idle_ms.unwrap();
     embedded.put(b"key", b"value").unwrap();
     while idle() < 1024 {
         std::thread::yield_now();
@@ -169,7 +169,11 @@ fn processes_evict_from_one_pool() {
     });
     let info: redis::InfoDict = redis::cmd("INFO").query(&mut connect(&served)).unwrap();
     let evicted = info.get::<u64>("evicted_keys").unwrap();
-    assert!(evicted > 10_000 && embedded.evicted() > 10_000, "{evicted} {}", embedded.evicted());
+    assert!(
+        evicted > 10_000 && embedded.evictor().evicted() > 10_000,
+        "{evicted} {}",
+        embedded.evictor().evicted()
+    );
     drop(embedded);
     drop(served);
     assert!(place.run(&["check"]).ok().text().ends_with(": sound\n"));

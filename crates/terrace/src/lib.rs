@@ -59,7 +59,7 @@ pub use put_options::PutOptions;
 pub use range::Range;
 pub use salvaged::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
-pub use store::{Iter, Keys, Store, Watch, WeakStore};
+pub use store::{Evictor, Iter, Keys, Sharing, Store, Upkeep, Watch, WeakStore};
 pub use terrace_engine::{
     CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, DiskStats, Durability, Entry,
     Eviction, Finding, First, IndexFigures, KEY_MAX, KeyUse, ManualClock, Place, Policy, PoolStats, Put,

@@ -324,7 +324,7 @@ impl Options {
     }
 
     /// Whether a thread of the store removes expired entries; default true. Otherwise call
-    /// [`Store::sweep_expired`](crate::Store::sweep_expired). Readers never see expired entries,
+    /// [`Upkeep::sweep_expired`](crate::Upkeep::sweep_expired). Readers never see expired entries,
     /// either way.
     pub fn expiry_thread(mut self, thread: bool) -> Self {
         self.expiry_thread = thread;

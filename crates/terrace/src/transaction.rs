@@ -71,7 +71,7 @@ impl<'t> Transaction<'t> {
     }
 
     /// Lets the key `to` take over the use of `from` once the transaction has committed: for a key
-    /// that gets a new name. See [`Store::key_use`](crate::Store::key_use).
+    /// that gets a new name. See [`Evictor::key_use`](crate::Evictor::key_use).
     pub fn carry_use(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) {
         let (from, Some(evicting)) = (from.as_ref(), self.engine.evicting()) else { return };
         let known = self.uses.get(from).copied();

@@ -113,7 +113,7 @@ fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
             panic!("{medium:?}, round {round}: {disagreement}");
         }
         if round % 3 == 0 {
-            store.wait_until_collected();
+            store.upkeep().wait_until_collected();
             assert_sound(&store);
         }
         if round % 4 == 0 {
@@ -152,7 +152,7 @@ fn kills_leak_no_memory() {
     for round in 0..4 {
         run_and_kill(round, Medium::Shm, path, Duration::from_millis(60));
         let store = site(path, Medium::Shm).open().unwrap();
-        store.wait_until_collected();
+        store.upkeep().wait_until_collected();
         let data = contents(&store);
         store.clear().unwrap();
         drop(data);

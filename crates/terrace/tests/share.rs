@@ -311,7 +311,7 @@ impl Lab<'_> {
                 self.resolve_writes(nth, &victim.kill());
             }
         }
-        self.store.recover_dead();
+        self.store.sharing().recover_dead();
         let mut found = contents(self.store);
         found.retain(|key, _| key.starts_with(b"thread"));
         let journals: Vec<&Journal<Whole>> =
@@ -321,10 +321,10 @@ impl Lab<'_> {
         }
         assert_eq!(total(self.store), TOTAL, "{:?}: money was created or lost", self.medium);
         assert!(
-            self.store.other_processes().is_empty(),
+            self.store.sharing().other_processes().is_empty(),
             "{:?}: {:?}",
             self.medium,
-            self.store.other_processes()
+            self.store.sharing().other_processes()
         );
         assert_sound(self.store);
         // No dead process may still count as a reader. (This store's own threads, which sweep and
@@ -336,10 +336,10 @@ impl Lab<'_> {
 
     /// Checks that exactly the reachable memory is allocated. No other process runs.
     fn check_memory(&mut self) {
-        let mut memory = self.store.memory();
+        let mut memory = self.store.upkeep().memory();
         // A thread of this store may have retired blocks, and releases them when it runs next.
         comes_true(|| {
-            memory = self.store.memory();
+            memory = self.store.upkeep().memory();
             assert!(memory.garbage == 0 && memory.overlapping == 0, "{:?}: {memory:?}", self.medium);
             memory.waiting == 0
         });

@@ -86,7 +86,7 @@ fn write<M: Under>(path: &Path, mut returned: impl FnMut(u64)) {
 /// Recovers what dead processes held.
 fn recover<M: Under>(path: &Path) {
     let store = M::open_at_point(path);
-    store.recover_dead();
+    store.sharing().recover_dead();
     store.close().unwrap();
 }
 
@@ -220,7 +220,7 @@ impl<M: Under> Shared<M> {
         // Other processes get everything that the dead one held.
         let mut others = Draws(SEED);
         (0..20).for_each(|_| op(1, &mut others).run(&store));
-        store.recover_dead();
+        store.sharing().recover_dead();
         assert_eq!(self.idle.recover_dead(), 0, "{what}: a dead process is not recovered");
         assert_eq!(store.grow(GROWN).unwrap(), GROWN, "{what}");
         let watches: Vec<_> = (0..WATCHES).map_while(|_| store.watch(b"").ok()).collect();
@@ -230,7 +230,7 @@ impl<M: Under> Shared<M> {
         found.retain(|key, _| key.starts_with(b"thread 0"));
         let judged = journal.resolve(&found).and_then(|()| Journal::compare([&journal], &found));
         judged.unwrap_or_else(|wrong| panic!("{what}, {returned} operations returned: {wrong}"));
-        store.wait_until_collected();
+        store.upkeep().wait_until_collected();
         // The store's own threads are readers at times.
         assert!(
             comes_true(|| store.stats().pool.unwrap().readers == 0),

@@ -53,7 +53,7 @@ fn filled(path: &Path, index: Index, records: u64, step: u64) -> Outcome<Store> 
     loop {
         let pairs: Vec<_> = numbers.by_ref().take(64).map(|number| (key(number), value(number))).collect();
         if pairs.is_empty() {
-            store.collapse_huge_pages();
+            store.upkeep().collapse_huge_pages();
             return Ok(store);
         }
         let puts: Vec<_> = pairs.iter().map(|(key, value)| Put { key, value, expires_at: None }).collect();

@@ -165,7 +165,7 @@ fn filled(path: &Path, records: u64) -> Outcome<Store> {
         let puts: Vec<_> = pairs.iter().map(|(key, value)| Put { key, value, expires_at: None }).collect();
         store.put_many(&puts).into_iter().try_for_each(|done| done)?;
     }
-    store.collapse_huge_pages();
+    store.upkeep().collapse_huge_pages();
     Ok(store)
 }
 

@@ -198,7 +198,7 @@ impl Pair {
                 self.site.clock().advance(*ms);
                 self.model.now += ms;
             }
-            Op::Sweep(budget) => drop(self.store().sweep_expired(*budget)),
+            Op::Sweep(budget) => drop(self.store().upkeep().sweep_expired(*budget)),
             Op::Reopen if self.site.persists() => {
                 self.store.take().unwrap().close().unwrap();
                 self.store = Some(self.site.open());
@@ -316,7 +316,7 @@ impl Pair {
         let any = self.store().random_key().unwrap();
         assert_eq!(any.is_some(), !expected.is_empty());
         assert!(any.is_none_or(|key| expected.contains_key(&key)));
-        while self.store().sweep_expired(10_000) > 0 {}
+        while self.store().upkeep().sweep_expired(10_000) > 0 {}
         assert_sound(self.store());
     }
 }

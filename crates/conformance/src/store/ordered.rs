@@ -189,7 +189,7 @@ pub(super) fn ranges_match_a_map(make: &impl Fn() -> Site) {
         }
         assert_ends(&pair);
         transaction_sees_its_writes(&pair, &ranges, &written);
-        while pair.store.sweep_expired(10_000) > 0 {}
+        while pair.store.upkeep().sweep_expired(10_000) > 0 {}
         assert_sound(&pair.store);
     });
 }

@@ -247,7 +247,7 @@ fn hammer(store: &Store, seed: u64) {
                 };
                 store.scan(&from, 20, &mut |key, entry| written_whole(key, entry.value)).unwrap();
             }
-            _ if round % 500 == 0 => drop(store.sweep_expired(100)),
+            _ if round % 500 == 0 => drop(store.upkeep().sweep_expired(100)),
             _ => store.get(key).unwrap().iter().for_each(|value| written_whole(&key, value)),
         }
     }

@@ -92,7 +92,7 @@ fn set_failure(name: &[u8], why: &[u8]) -> Failure {
 fn resetstat(cx: &mut Context<'_>, _: Args<'_>) -> Outcome {
     cx.state.publish(cx.now_ms);
     let store = &cx.shared.store;
-    cx.shared.stats.reset(&store.stats(), store.evicted());
+    cx.shared.stats.reset(&store.stats(), store.evictor().evicted());
     cx.shared.clients.reset_tally();
     cx.reply.ok();
     Ok(())

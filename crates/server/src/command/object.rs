@@ -110,7 +110,7 @@ fn usage(
 ) -> Outcome {
     let stored = cx.state.place().encode(args.at(2));
     let used = match cx.exists(args.at(2))? {
-        true => cx.shared.store.key_use(&stored)?.or_else(|| Some(first_use(cx))),
+        true => cx.shared.store.evictor().key_use(&stored)?.or_else(|| Some(first_use(cx))),
         false => None,
     };
     match used {

@@ -55,7 +55,7 @@ fn swapdb(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let one = index(1, "ERR invalid first DB index")?;
     let other = index(2, "ERR invalid second DB index")?;
     let [Some(one), Some(other)] = [one, other].map(known) else { return Err(Failure::NO_SUCH_DATABASE) };
-    if cx.shared.config.is_on(Key::Shared) || !cx.shared.store.other_processes().is_empty() {
+    if cx.shared.config.is_on(Key::Shared) || !cx.shared.store.sharing().other_processes().is_empty() {
         return Err(Failure::Text(
             "ERR SWAPDB is not possible while the pool is shared: the other processes would go on with the old \
              databases. Start `terrace serve` without --shared",

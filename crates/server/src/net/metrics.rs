@@ -154,7 +154,7 @@ impl Source {
         let mut known = self.huge_pages.lock().unwrap_or_else(PoisonError::into_inner);
         let now = coarse_ms();
         if known.is_none_or(|(at, _)| now >= at + HUGE_PAGES_MS) {
-            let bytes = self.shared.store.huge_pages().map_or(0, |pages| pages.huge);
+            let bytes = self.shared.store.upkeep().huge_pages().map_or(0, |pages| pages.huge);
             *known = Some((now, bytes));
         }
         known.map_or(0, |(_, bytes)| bytes)
@@ -233,7 +233,7 @@ impl Source {
     /// The other processes that have the pool open. Found at each scrape by locks of the file and
     /// in /proc; this waits for no process.
     fn sharing(&self, page: &mut Page<'_>) -> fmt::Result {
-        let others = self.shared.store.other_processes();
+        let others = self.shared.store.sharing().other_processes();
         let each = |holds: fn(&Holder) -> bool| -> Vec<(&Holder, bool)> {
             others.iter().map(|other| (other, holds(other))).collect()
         };

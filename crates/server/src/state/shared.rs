@@ -232,7 +232,7 @@ fn connect_size(store: &terrace::Store, config: &Config) {
 pub fn apply_eviction(store: &terrace::Store, config: &Config) -> Result<(), terrace::WriteError> {
     let eviction = config.eviction();
     let is_wanted = eviction.policy.is_some() || eviction.limit_bytes != 0;
-    if is_wanted || store.can_evict() { store.set_eviction(&eviction) } else { Ok(()) }
+    if is_wanted || store.evictor().can_evict() { store.evictor().set(&eviction) } else { Ok(()) }
 }
 
 fn random_id() -> String {

@@ -293,7 +293,7 @@ fn of_redis(policy: &str, bytes: u64, skew: f64) -> Option<f64> {
 fn of_terrace(policy: &str, bytes: u64, skew: f64) -> f64 {
     let mut client = client(64, &[("maxmemory-policy", policy)]);
     // Nor what an empty store uses.
-    let bytes = bytes + client.shared.store.used_bytes().unwrap();
+    let bytes = bytes + client.shared.store.evictor().used_bytes().unwrap();
     assert_eq!(client.ask(&format!("CONFIG SET maxmemory {bytes}")), "+OK");
     let rate = hit_rate(skew, |bytes, count| {
         client.clock.advance(10);

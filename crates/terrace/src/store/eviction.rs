@@ -5,6 +5,19 @@ use crate::{Eviction, KeyUse, ReadError, WriteError};
 use terrace_engine::Evicting;
 
 impl Store {
+    /// The store as a cache: what it evicts, and which keys it uses.
+    pub fn evictor(&self) -> Evictor<'_> {
+        Evictor { inner: &self.inner }
+    }
+}
+
+/// How a store in a pool makes room for new keys; from [`Store::evictor`].
+#[derive(Clone, Copy)]
+pub struct Evictor<'s> {
+    inner: &'s Inner,
+}
+
+impl Evictor<'_> {
     /// Makes the store a cache, from now on: how it makes room for new keys, and the memory that it
     /// may use. Each process that shares a pool has its own setting.
     ///
@@ -13,17 +26,17 @@ impl Store {
     ///
     /// let store = Store::options().anonymous().size(ByteSize::mib(1)).create()?;
     /// let policy = Some(Policy { only_volatile: false, first: First::LeastRecent });
-    /// store.set_eviction(&Eviction { policy, ..Eviction::default() })?;
+    /// store.evictor().set(&Eviction { policy, ..Eviction::default() })?;
     /// for n in 0..100_000u32 {
     ///     store.put(n.to_le_bytes(), b"a value")?;
     /// }
-    /// assert!(store.evicted() > 0);
+    /// assert!(store.evictor().evicted() > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// The store does not lie in a pool, or cannot be written.
-    pub fn set_eviction(&self, eviction: &Eviction) -> Result<(), WriteError> {
+    pub fn set(&self, eviction: &Eviction) -> Result<(), WriteError> {
         const REFUSED: &str =
             "only a store in a pool of its own evicts; this one has no limit of memory to set";
         match self.inner.engine.evicting() {
@@ -32,7 +45,7 @@ impl Store {
         }
     }
 
-    /// Whether [`Store::set_eviction`] is possible.
+    /// Whether [`Evictor::set`] is possible.
     pub fn can_evict(&self) -> bool {
         self.inner.engine.evicting().is_some()
     }
@@ -43,7 +56,7 @@ impl Store {
         let key = key.as_ref();
         match self.inner.engine.evicting() {
             Some(evicting) => evicting.key_use(key),
-            None => Ok(self.token(key)?.map(|_| KeyUse { idle_ms: None, frequency: None })),
+            None => Ok(self.inner.engine.token(key)?.map(|_| KeyUse { idle_ms: None, frequency: None })),
         }
     }
 
@@ -76,5 +89,11 @@ impl Inner {
         let (mut act, mut done) = (Some(act), None);
         call(evicting, &mut || done = act.take().map(|act| act()));
         done.expect("the engine has called back")
+    }
+}
+
+impl std::fmt::Debug for Evictor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Evictor")
     }
 }

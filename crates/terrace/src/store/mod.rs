@@ -3,7 +3,8 @@
 //! `Inner` owns the engine and the background threads; below it stands the engine alone. [`Store`]
 //! is a handle of it, and each file here has the operations of one purpose: `read.rs`, `write.rs`,
 //! `modify.rs` (one key's entry, changed), `transact.rs` (several keys at one instant),
-//! `ranges.rs`, `iter.rs`, `watch.rs`, `durability.rs`, `disk.rs`, `eviction.rs`, and `upkeep.rs`.
+//! `ranges.rs`, `iter.rs`, `watch.rs`, `durability.rs`, `disk.rs`, `eviction.rs`, `sharing.rs`, and
+//! `upkeep.rs`.
 
 mod disk;
 mod durability;
@@ -12,12 +13,16 @@ mod iter;
 mod modify;
 mod ranges;
 mod read;
+mod sharing;
 mod transact;
 mod upkeep;
 mod watch;
 mod write;
 
+pub use eviction::Evictor;
 pub use iter::{Iter, Keys};
+pub use sharing::Sharing;
+pub use upkeep::Upkeep;
 pub use watch::Watch;
 
 use crate::background::Background;

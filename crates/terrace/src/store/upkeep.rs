@@ -1,8 +1,7 @@
-//! Upkeep of a store: statistics, checks, memory, and the other processes that share it.
+//! Upkeep of a store: statistics, checks, growth, and the work that its threads do by themselves.
 
-use super::Store;
-use crate::background::is_another_stopped;
-use crate::{ByteSize, GrowError, Holder, HugePages, Report, Stats};
+use super::{Inner, Store};
+use crate::{ByteSize, GrowError, HugePages, Report, Stats};
 use terrace_pool::Forked;
 
 impl Store {
@@ -28,7 +27,7 @@ impl Store {
         }
         // The concurrent check needs no pause, and a thread of the store may be waiting for a
         // stopped process.
-        if inner.engine.keeps_entries() || !self.other_processes().is_empty() {
+        if inner.engine.keeps_entries() || !inner.other_processes().is_empty() {
             return inner.engine.check_records(progress);
         }
         let _paused = inner.background.pause();
@@ -41,6 +40,26 @@ impl Store {
         Ok(pool.grow(size.as_bytes()).map(ByteSize::bytes)?)
     }
 
+    /// The work that the store's threads do in the background, for callers that do it themselves.
+    pub fn upkeep(&self) -> Upkeep<'_> {
+        Upkeep { inner: &self.inner }
+    }
+}
+
+/// The work that a store in a pool has beside reads and writes; from [`Store::upkeep`]. The store's
+/// threads do it, unless [`Options`](crate::Options) turn them off.
+///
+/// ```
+/// let store = terrace::Store::options().anonymous().expiry_thread(false).create()?;
+/// assert_eq!(store.upkeep().sweep_expired(1000), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Upkeep<'s> {
+    inner: &'s Inner,
+}
+
+impl Upkeep<'_> {
     /// Removes expired entries and returns how many. Reads at most `budget` entries, fewer if few
     /// expire. Call it repeatedly unless [`Options::expiry_thread`](crate::Options::expiry_thread)
     /// does so.
@@ -78,55 +97,23 @@ impl Store {
         }
     }
 
-    /// The other processes that share the store now: see
-    /// [`Options::shared`](crate::Options::shared).
-    pub fn other_processes(&self) -> Vec<Holder> {
-        self.inner.pooled().map_or_else(Vec::new, |pool| pool.other_processes())
-    }
-
-    /// Posts `text` for processes that have not opened the store, and replaces an earlier notice;
-    /// [`notices`](crate::notices) reads it. A server posts its addresses. The notice is valid
-    /// while this process has the store open. Returns whether there was room: for
-    /// [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
-    pub fn post_notice(&self, text: &str) -> bool {
-        let engine = &self.inner.engine;
-        match engine.on_disk() {
-            Some(disk) => text.len() <= crate::NOTICE_MAX && disk.post_notice(text),
-            None => self.inner.pooled().is_some_and(|pool| pool.post_notice(text)),
-        }
-    }
-
-    /// Recovers now what dead processes of a shared store held, including their memory. Returns the
-    /// number of dead processes.
-    ///
-    /// A thread of the store does so ten times a second, so this is rarely needed. While this
-    /// thread holds an entry, or another process is stopped and may hold one, the memory is left to
-    /// that thread.
-    pub fn recover_dead(&self) -> u32 {
-        let Some(pool) = self.inner.pooled() else { return 0 };
-        if self.inner.engine.keeps_entries() {
-            return pool.recover_dead();
-        }
-        // A recovery that the store's own thread has begun is complete when this returns.
-        let _paused = self.inner.background.pause();
-        let dead = pool.recover_dead();
-        if pool.needs_collection() {
-            pool.collect(&|| is_another_stopped(&*self.inner.engine));
-        }
-        dead
+    /// Waits until the background collection after an unclean stop is complete.
+    pub fn wait_until_collected(&self) {
+        self.inner.background.wait_until_collected();
     }
 
     /// Recovers what dead processes held, and then counts the memory that the store can reach and
     /// that its pool has allocated. No other process may work meanwhile. For tests.
     #[doc(hidden)]
     pub fn memory(&self) -> terrace_engine::Memory {
-        self.recover_dead();
+        self.inner.recover_dead();
         let _paused = self.inner.background.pause();
         self.inner.pooled().expect("a store in a pool").memory()
     }
+}
 
-    /// Waits until the background collection after an unclean stop is complete.
-    pub fn wait_until_collected(&self) {
-        self.inner.background.wait_until_collected();
+impl std::fmt::Debug for Upkeep<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Upkeep")
     }
 }

@@ -124,7 +124,7 @@ fn write_all(store: &Store, model: &Model) {
     let mut batch = store.batch();
     batch.put(b"a", b"1").put(b"b", b"2").remove(b"key 3");
     let _ = batch.commit();
-    store.sweep_expired(1000);
+    store.upkeep().sweep_expired(1000);
     let _ = (store.delete_prefix("key 1"), store.delete_range("key 4"..));
     let _ = store.clear();
 }
@@ -184,7 +184,7 @@ fn damaged_metadata_overwrites_no_data() {
                 for _ in 0..2 {
                     fill_and_empty(&store);
                     assert!(intact(&store) == *known, "{name}, byte {at:#x} ^ {flip:#x}, life {life}");
-                    store.wait_until_collected();
+                    store.upkeep().wait_until_collected();
                 }
                 store.close().unwrap();
             }

@@ -99,7 +99,7 @@ fn clear_during_reads_loses_no_memory() {
 fn sweep_during_reads_loses_no_memory() {
     empty_during_reads(40, |store| {
         while store.len() > 1 {
-            store.sweep_expired(1000);
+            store.upkeep().sweep_expired(1000);
         }
     });
 }

@@ -34,7 +34,7 @@ fn writes_survive_a_close() {
         assert_sound(&store);
         site.clock.advance(50);
         assert_eq!(store.get(b"short").unwrap(), None);
-        while store.sweep_expired(10_000) == 0 {}
+        while store.upkeep().sweep_expired(10_000) == 0 {}
         assert_eq!((store.len(), store.stats().expiring, store.stats().expired), (3000, 0, 1));
     }
 }
@@ -54,7 +54,7 @@ fn read_only_store_takes_no_write() {
     let mut batch = store.batch();
     batch.put(b"a", b"1").put(b"b", b"2");
     assert_eq!(batch.commit(), Err(WriteError::ReadOnly));
-    assert_eq!(store.sweep_expired(100), 0);
+    assert_eq!(store.upkeep().sweep_expired(100), 0);
     assert_eq!(contents(&store).len(), 1);
     store.close().unwrap();
     assert!(bytes == std::fs::read(&site.path).unwrap(), "the file has changed");
@@ -162,10 +162,10 @@ fn sweep_finds_few_expired_among_many() {
     let site = Site::new(Medium::Dram, ByteSize::mib(64));
     let store = site.create();
     (0..50_000u32).for_each(|n| store.put(n.to_le_bytes(), b"stays").unwrap());
-    assert_eq!((0..100).map(|_| store.sweep_expired(4000)).sum::<u64>(), 0);
+    assert_eq!((0..100).map(|_| store.upkeep().sweep_expired(4000)).sum::<u64>(), 0);
     (0..5u32).for_each(|n| store.put_expiring(n.to_le_bytes(), b"goes", Duration::from_millis(5)).unwrap());
     site.clock.advance(5);
-    let swept: u64 = (0..400).map(|_| store.sweep_expired(4000)).sum();
+    let swept: u64 = (0..400).map(|_| store.upkeep().sweep_expired(4000)).sum();
     assert_eq!((swept, store.len()), (5, 49_995));
 }
 
@@ -197,7 +197,7 @@ fn close_during_collection_leaves_it_pending() {
     assert_eq!(left.stats().pool.unwrap().found, Start::Unclean);
     left.close().unwrap();
     let left = options.open().unwrap();
-    left.wait_until_collected();
+    left.upkeep().wait_until_collected();
     assert_eq!(contents(&left), contents(&store));
     let (ours, theirs) = (left.stats(), store.stats());
     assert_eq!((ours.records, ours.data_bytes), (theirs.records, theirs.data_bytes));
@@ -206,7 +206,7 @@ fn close_during_collection_leaves_it_pending() {
 
 /// Bytes on huge pages.
 fn on_huge_pages(store: &Store) -> u64 {
-    store.huge_pages().map_or(0, |pages| pages.huge)
+    store.upkeep().huge_pages().map_or(0, |pages| pages.huge)
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn store_moves_to_huge_pages_in_background() {
         return;
     }
     let store = site.options().path(copy("second")).open().unwrap();
-    store.collapse_huge_pages();
+    store.upkeep().collapse_huge_pages();
     assert!(on_huge_pages(&store) > 0);
     store.close().unwrap();
     let store = site.options().huge_pages(true).open().unwrap();

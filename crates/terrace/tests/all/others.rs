@@ -74,7 +74,7 @@ fn stopped_process_is_killed_after_its_time() {
     }
     assert_eq!(pids(&store), [running.pid()]);
     running.kill();
-    store.recover_dead();
+    store.sharing().recover_dead();
     assert_sound(&store);
 }
 
@@ -86,7 +86,7 @@ fn stopped_process_is_left_alone_by_default() {
     let other = shared(&path, Medium::Shm).end_stopped_after(Duration::from_secs(3600)).open().unwrap();
     let victim = writer(&store, &path);
     victim.stop().unwrap();
-    while !store.other_processes().iter().any(|other| other.stopped) {
+    while !store.sharing().other_processes().iter().any(|other| other.stopped) {
         std::thread::yield_now();
     }
     recover_repeatedly(&store);
@@ -111,13 +111,13 @@ fn in_time<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'sta
 #[allow(clippy::disallowed_methods, reason = "other threads need the time")]
 fn recover_repeatedly(store: &Store) {
     for _ in 0..300 {
-        store.recover_dead();
+        store.sharing().recover_dead();
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 fn pids(store: &Store) -> Vec<u32> {
-    store.other_processes().iter().map(|other| other.pid).collect()
+    store.sharing().other_processes().iter().map(|other| other.pid).collect()
 }
 
 /// The dead process's memory cannot be collected before the stopped process has ended.
@@ -133,7 +133,7 @@ fn stopped_process_is_killed_though_recovery_waits() {
     while !pids(&store).is_empty() {
         std::thread::yield_now();
     }
-    store.recover_dead();
+    store.sharing().recover_dead();
     assert_sound(&store);
 }
 
@@ -157,11 +157,11 @@ fn stopped_process_blocks_no_recovery_check_or_close() {
     // little later.
     let closed = in_time("closing", move || store.close());
     assert!(matches!(closed, Ok(()) | Err(CloseError::BlockedBy(_))), "{closed:?}");
-    assert!(comes_true(|| pids(&other) == [stopped.pid()]), "{:?}", other.other_processes());
+    assert!(comes_true(|| pids(&other) == [stopped.pid()]), "{:?}", other.sharing().other_processes());
     // The remaining process continues the collection once nothing blocks it.
     assert_eq!(other.stats().pool.unwrap().blocking_readers, 1);
     stopped.kill();
-    other.recover_dead();
+    other.sharing().recover_dead();
     assert_sound(&other);
 }
 
@@ -180,7 +180,7 @@ fn check_is_sound_during_writes_of_others() {
         assert!(report.records >= 5000);
     }
     victim.kill();
-    store.recover_dead();
+    store.sharing().recover_dead();
     let report = store.check(&mut |_, _| {});
     assert!(report.is_sound() && !report.concurrent, "{:#?}", report.findings);
 }
@@ -196,15 +196,15 @@ fn holder_of_an_entry_can_recover_and_check() {
     for _ in 0..20 {
         let victim = writer(&store, &path);
         victim.kill();
-        dead += store.recover_dead();
-        assert!(store.other_processes().is_empty());
+        dead += store.sharing().recover_dead();
+        assert!(store.sharing().other_processes().is_empty());
         let report = store.check(&mut |_, _| {});
         assert!(report.is_sound() && report.concurrent, "{:#?}", report.findings);
     }
     // The store's own thread may have recovered some of them first.
     assert!(dead <= 20, "{dead}");
     drop(entry);
-    assert_eq!(store.recover_dead(), 0);
+    assert_eq!(store.sharing().recover_dead(), 0);
     assert_sound(&store);
 }
 
@@ -215,7 +215,7 @@ fn recover_dead_reclaims_memory_before_it_returns() {
     let store = shared(&path, Medium::Shm).create().unwrap();
     for _ in 0..5 {
         writer(&store, &path).kill();
-        store.recover_dead();
+        store.sharing().recover_dead();
         assert_eq!(store.stats().pool.unwrap().lost_bytes, 0);
     }
 }
@@ -254,7 +254,7 @@ fn survivor_takes_over_sweeping() {
             std::thread::yield_now();
         }
     });
-    survivor.recover_dead();
+    survivor.sharing().recover_dead();
     assert!(survivor.get(0u64.to_be_bytes()).unwrap().is_none());
     drop(quiet);
     assert_sound(&survivor);
@@ -295,7 +295,7 @@ fn reader_stores_nothing_to_the_data() {
     store.close().unwrap();
     reader.close().unwrap();
     let store = shared(&path, Medium::Shm).shared(false).open().unwrap();
-    store.wait_until_collected();
+    store.upkeep().wait_until_collected();
     assert_sound(&store);
 }
 

@@ -71,7 +71,7 @@ fn assert_valid(medium: Medium, path: &Path, point: &Point, returned: u64) {
     fill_journal(&mut journal, 0, &mut Draws(SEED), returned);
     let judged = journal.resolve(&found).and_then(|()| Journal::compare([&journal], &found));
     judged.unwrap_or_else(|wrong| panic!("{medium:?}, {point}, {returned} operations returned: {wrong}"));
-    store.wait_until_collected();
+    store.upkeep().wait_until_collected();
     assert_sound(&store);
 }
 

@@ -62,6 +62,6 @@ fn store_has_only_the_requested_threads() {
     store.close().unwrap();
     assert!(std::fs::read(&left).unwrap() == image, "a read-only store has collected");
     let store = options.open().unwrap();
-    store.wait_until_collected();
+    store.upkeep().wait_until_collected();
     wait_for(&[]);
 }

@@ -67,7 +67,7 @@ fn watch_reports_swept_entry() {
     let mut watch = store.watch(b"k").unwrap();
     site.clock.advance(6000);
     assert!(store.get(b"k").unwrap().is_none() && !watch.has_changed());
-    while store.sweep_expired(1000) == 0 {}
+    while store.upkeep().sweep_expired(1000) == 0 {}
     assert!(watch.has_changed());
 }
 
@@ -157,7 +157,7 @@ fn watches_of_dead_process_are_freed_and_notified() {
     assert!(ended.returned(0) >= 8, "{ended:?}");
     // The dead process may have changed a key without notifying the watch. The thread that recovers
     // it, this one or the store's, notifies.
-    store.recover_dead();
+    store.sharing().recover_dead();
     assert!(watch.wait(LONG));
     let watches: Vec<Watch> = (0..ended.returned(0)).map(|_| store.watch(b"k").unwrap()).collect();
     drop(watches);

@@ -163,7 +163,7 @@ pub fn write_until_killed(store: &Store, writers: std::ops::Range<u64>, seed: im
         if writers.start == 0 {
             scope.spawn(|| {
                 loop {
-                    store.move_all();
+                    store.upkeep().move_all();
                     std::thread::yield_now();
                 }
             });

@@ -65,7 +65,7 @@ fn figures(config: &Config, port: Option<u16>) -> Result<Figures, Failure> {
     let is_shared = config.is_on(Key::Shared);
     let of_pool = |store: Store| {
         in_force::warn(config, &store);
-        Figures::of_pool(&store.stats(), is_shared, &store.other_processes())
+        Figures::of_pool(&store.stats(), is_shared, &store.sharing().other_processes())
     };
     if let Ok(store) = open::read_once(config) {
         open::check_engine(config, &store)?;
