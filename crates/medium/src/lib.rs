@@ -3,8 +3,8 @@
 //! This crate holds every memory map, every flush instruction and almost all the `unsafe` of
 //! Terrace. Reading order: [`Medium`] (the contract), [`Word`] and [`Offset`] (what a medium
 //! holds), [`Region`] (bounds-checked access), [`Mapping`] (where the bytes come from), then the
-//! media: [`Shm`], which is [`Dram`] over an anonymous mapping, and [`Pmem`]. [`files`] is separate:
-//! files that are read and written, not mapped.
+//! media: [`Shm`], which is [`Dram`] over an anonymous mapping, and [`Pmem`]. [`files`] is
+//! separate: files that are read and written, not mapped.
 //!
 //! `docs/model.md` says what each medium keeps through a crash.
 
