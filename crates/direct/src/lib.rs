@@ -6,7 +6,7 @@
 //! * a change of one key is an allocation, a copy, one fence, and one compare-and-swap of the
 //!   index's word, which commits it;
 //! * a change of several keys is the same under a descriptor whose status word commits all of them
-//!   (`batch.rs`).
+//!   (`batch`).
 //!
 //! # Invariants
 //! 1. A record that the index points to was durable before the index's word was stored.
@@ -16,50 +16,43 @@
 //!    it over.
 //! 4. Records with a batch word other than 0 may be linked only while the engine's root names an
 //!    active batch.
+//!
+//! # Parts
+//! Each part owns the one below it, or borrows it, and knows nothing of those above.
+//!
+//! ```text
+//!   Direct       engine.rs  the engine's traits; open.rs opens it
+//!   Writes       write/     one call of a user: waits, makes room, tries again
+//!   Upkeep       upkeep/    expiry, compaction, room, eviction; borrows the slots
+//!   Batches      batch/     several keys at one instant
+//!   Slots        slot.rs    one change of one key
+//!   Reads        read/      which record counts for a reader
+//!   Claims       batch/     the keys of a running batch, and the end of a dead thread's batch
+//!   Records      record/    pool, index and root block; the bytes of a record
+//! ```
+//! Collection borrows the records alone, and the checks borrow the reads. `remote` reads records
+//! out of copied bytes of a pool.
 
-mod absence;
 mod batch;
-mod check;
-mod chores;
-mod collect;
-mod commit;
-mod compact;
-mod counters;
-mod descriptor;
-mod evict;
-mod expiry;
-mod flight;
-mod key;
-#[cfg(test)]
-mod one_instant;
-mod plan;
+mod engine;
+mod open;
 #[cfg(all(feature = "production", not(test)))]
 mod production;
-mod range;
 mod read;
 mod record;
-mod recover;
 pub mod remote;
-mod remove;
-mod remove_range;
-mod room;
-mod root;
-mod scan;
+mod slot;
+mod stats;
 #[cfg(test)]
-mod small;
-mod snapshot;
-mod stage;
-mod store;
-#[cfg(test)]
-mod stray;
-mod view;
-#[cfg(test)]
-mod waits;
+mod tests;
+mod upkeep;
 mod write;
 
-pub use key::Key;
+pub use engine::Direct;
+pub use open::index_in;
 #[cfg(all(feature = "production", feature = "power", not(test)))]
 pub use production::open_pmem;
 #[cfg(all(feature = "production", not(test)))]
 pub use production::{open_over, open_shm};
-pub use store::{Direct, Kind, Settings, index_in};
+pub use record::key::{Key, Kind};
+pub use record::records::Settings;

@@ -133,7 +133,8 @@ fn store_line(config: &Config, opened: &Opened, stats: &Stats) -> (String, Strin
             (format!("{place} {} ({memory} of memory", path.display()), kind)
         }
         Some(pool) => {
-            let pages = config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.huge_pages()));
+            let pages =
+                config.is_on(Key::HugePages).then(|| on_huge_pages(opened.store.upkeep().huge_pages()));
             let (size, pages) = (format_size(pool.size_bytes), pages.unwrap_or_default());
             let kind = format!("index {}", stats.index.unwrap_or_default().name);
             (format!("pool {} ({size}{pages}", path.display()), kind)
@@ -178,7 +179,7 @@ fn found(opened: &Opened, stats: &Stats) -> String {
         Some(_) => return format!("opened {records} in {took}"),
         None => {}
     }
-    let others = opened.store.other_processes().len() as u64;
+    let others = opened.store.sharing().other_processes().len() as u64;
     match stats.pool.unwrap_or_default().found {
         _ if others > 0 => {
             format!(

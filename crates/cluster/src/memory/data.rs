@@ -112,6 +112,9 @@ fn grow(pool: &Pool<Shm>, bytes: u64) {
     }
 }
 
+/// The index that can be read one-sided.
+const INDEX: &str = Clht::<Shm, terrace_direct::Kind>::NAME;
+
 /// Opens or creates a pool whose index can be read one-sided.
 fn open_pool(path: &Path, size: u64, grows: bool) -> Result<Pool<Shm>, String> {
     let mut options = PoolOptions::at(path).size(size);
@@ -123,9 +126,8 @@ fn open_pool(path: &Path, size: u64, grows: bool) -> Result<Pool<Shm>, String> {
     if grows {
         grow(&pool, size);
     }
-    let wanted = Clht::<Shm, terrace_direct::Kind>::NAME;
-    match terrace_direct::index_in(&pool).filter(|name| name != wanted) {
-        Some(other) => Err(format!("its index is {other}, and only {wanted} can be read one-sided")),
+    match terrace_direct::index_in(&pool).filter(|name| name != INDEX) {
+        Some(other) => Err(format!("its index is {other}, and only {INDEX} can be read one-sided")),
         None => Ok(pool),
     }
 }
@@ -148,7 +150,7 @@ impl Data {
             // Nothing expires here: the owners of slots decide about time.
             clock: Arc::new(ManualClock::at(0)),
         };
-        let engine = terrace_direct::open_shm(wanted, pool.clone(), settings)
+        let engine = terrace_direct::open_shm(INDEX, pool.clone(), settings)
             .map_err(|error| failed(error.to_string()))?;
         let store = Store::over(engine.clone()).map_err(|error| failed(error.to_string()))?;
         let address = terrace_direct::remote::address_in(&pool).map_err(|error| failed(error.to_string()))?;

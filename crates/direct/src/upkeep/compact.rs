@@ -22,16 +22,18 @@
 //! unreachable old record. The collector frees either. The next round, of any process, finds slabs
 //! that are being emptied.
 
-use super::expiry::Pass;
-use super::record::{Role, Shape, UseIn};
-use super::store::Direct;
-use super::view::Record;
+use crate::record::format::Shape;
+use crate::record::records::Records;
+use crate::record::view::Record;
+use crate::slot::Slots;
+use crate::upkeep::expiry::Pass;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use terrace_index::{Deferred, Place, Swapped};
 use terrace_medium::{MappedMedium, Offset, Word};
-use terrace_pool::{Backoff, Fresh, Guard, PoolFull, Sparse};
+use terrace_pool::{Backoff, Fresh, Guard, Pool, PoolFull, Sparse};
 
 /// Records that are moved under one pin, and share their fences.
 const TOGETHER: usize = 64;
@@ -50,26 +52,26 @@ const WAITS: u32 = 20;
 
 /// What a store keeps about its moves.
 #[derive(Default)]
-pub(super) struct Compactor {
+pub(crate) struct Compactor {
     state: Mutex<State>,
     /// Counts the times that room was made for a write.
-    pub(super) gains: AtomicU64,
+    gains: AtomicU64,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(crate) struct State {
     round: Option<Round>,
     /// Slabs that could not be emptied, and units with something that could not be moved.
-    pub(super) stuck: BTreeSet<u64>,
+    pub(crate) stuck: BTreeSet<u64>,
     /// Total bytes freed when the first of those was found.
     stuck_since: u64,
     /// Total bytes freed when a background step found nothing to gain.
     fruitless: Option<u64>,
     /// The same for a write that found the pool full, and the bytes that it needed.
-    pub(super) refused: Option<(u64, u64)>,
-    pub(super) pass: Pass,
+    pub(crate) refused: Option<(u64, u64)>,
+    pub(crate) pass: Pass,
     /// Whether a thread that stayed pinned has blocked reclamation.
-    pub(super) was_blocked: bool,
+    pub(crate) was_blocked: bool,
 }
 
 /// Slabs that are being emptied.
@@ -92,8 +94,21 @@ enum Resident<'g> {
 }
 
 impl Compactor {
+    /// How often room was made for a write.
+    #[inline(always)]
+    pub(crate) fn gains(&self) -> u64 {
+        // ORDER: Acquire: pairs with the Release in `count_gain`.
+        self.gains.load(Acquire)
+    }
+
+    /// Counts that room was made for a write.
+    pub(crate) fn count_gain(&self) {
+        // ORDER: Release: a thread that sees the gain finds the freed memory.
+        self.gains.fetch_add(1, Release);
+    }
+
     /// Waits with a backoff, as for any lock of the pool, so that a test can schedule threads.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         let mut backoff = Backoff::new();
         loop {
             match self.state.try_lock() {
@@ -107,7 +122,7 @@ impl Compactor {
 
 impl State {
     /// Records slabs or units that could not be emptied.
-    pub(super) fn add_stuck(&mut self, slabs: impl IntoIterator<Item = u64>, freed: u64) {
+    pub(crate) fn add_stuck(&mut self, slabs: impl IntoIterator<Item = u64>, freed: u64) {
         if self.stuck.is_empty() {
             self.stuck_since = freed;
         }
@@ -115,17 +130,33 @@ impl State {
     }
 
     /// Forgets them once a 64th of the pool's size has been freed since.
-    pub(super) fn forget_stuck(&mut self, freed: u64, size: u64) {
+    pub(crate) fn forget_stuck(&mut self, freed: u64, size: u64) {
         if freed.wrapping_sub(self.stuck_since) > size / 64 {
             self.stuck.clear();
         }
     }
 }
 
-impl<M: MappedMedium> Direct<M> {
+/// The moving of records. It borrows the slots, on which it stands, and what the store keeps about
+/// its moves.
+#[derive(Clone, Copy)]
+pub(crate) struct Compaction<'s, M: MappedMedium> {
+    pub(crate) slots: &'s Slots<M>,
+    pub(crate) compactor: &'s Compactor,
+}
+
+impl<'s, M: MappedMedium> Compaction<'s, M> {
+    pub(crate) fn records(&self) -> &'s Records<M> {
+        self.slots.records()
+    }
+
+    pub(crate) fn pool(&self) -> &'s Pool<M> {
+        self.slots.pool()
+    }
+
     /// A background step: see [`Pooled::compact`](terrace_engine::Pooled::compact).
-    pub(super) fn compact_step(&self) -> bool {
-        if self.check_writable().is_err() {
+    pub(crate) fn compact_step(&self) -> bool {
+        if self.records().check_writable().is_err() {
             return false;
         }
         let Ok(mut state) = self.compactor.state.try_lock() else { return false };
@@ -187,7 +218,7 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Completes the running round, if there is one, so that its slabs are free or in use again.
     /// Returns whether one is free. The caller must not be pinned; this waits for pinned threads.
-    pub(super) fn end_round(&self, state: &mut State) -> bool {
+    pub(crate) fn end_round(&self, state: &mut State) -> bool {
         let mut slabs = state.round.take().map_or(Vec::new(), |round| round.slabs);
         if slabs.is_empty() {
             slabs = self.pool().compaction().vacating();
@@ -197,7 +228,7 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Empties slabs that are out of use, waits for their blocks, and frees them. Slabs that cannot
     /// be emptied are used again. Returns how many it freed.
-    pub(super) fn empty_slabs(&self, slabs: &[u64], destination: Destination, state: &mut State) -> u64 {
+    pub(crate) fn empty_slabs(&self, slabs: &[u64], destination: Destination, state: &mut State) -> u64 {
         let pool = self.pool();
         state.was_blocked |= !pool.wait_for_readers();
         if !state.was_blocked {
@@ -220,7 +251,7 @@ impl<M: MappedMedium> Direct<M> {
 
     /// Whether a slab should not be emptied: it was tried in vain, or one of its blocks is no
     /// record. Reads one word of each block, which another thread may be writing.
-    pub(super) fn should_stay(&self, state: &State, slab: u64) -> bool {
+    pub(crate) fn should_stay(&self, state: &State, slab: u64) -> bool {
         let guard = self.pool().pin();
         let region = guard.pool().region();
         let is_record = |block: u64| {
@@ -255,9 +286,9 @@ impl<M: MappedMedium> Direct<M> {
         let (mut moves, mut is_stuck) = (Vec::with_capacity(blocks.len()), false);
         for &block in blocks {
             match self.resident(&guard, block) {
-                Resident::Linked(record) if self.has_expired(&record) => {
-                    let removed = self.unlink(&guard, record.body.key, block);
-                    self.root.count_expired(&guard, u64::from(removed == Ok(true)));
+                Resident::Linked(record) if self.records().has_expired(&record) => {
+                    let removed = self.slots.unlink(&guard, record.body.key, block);
+                    self.records().root.count_expired(&guard, u64::from(removed == Ok(true)));
                 }
                 Resident::Linked(record) => match self.copy(&guard, &record, destination) {
                     Ok(copy) => moves.push((record, copy)),
@@ -275,11 +306,11 @@ impl<M: MappedMedium> Direct<M> {
     }
 
     /// Moves every record that can be moved.
-    pub(super) fn move_each(&self) {
+    pub(crate) fn move_each(&self) {
         let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * FEW));
         loop {
             let guard = self.pool().pin();
-            place = self.index.scan(&guard, &place, FEW, &mut |word| words.push(word));
+            place = self.records().index.scan(&guard, &place, FEW, &mut |word| words.push(word));
             for word in words.drain(..) {
                 let Resident::Linked(record) = self.resident(&guard, word) else { continue };
                 if record.shape.has_external_value() {
@@ -299,23 +330,13 @@ impl<M: MappedMedium> Direct<M> {
         if record.verify().is_err() {
             return Resident::Stuck;
         }
-        match self.index.get(guard, record.body.key) == Some(block) && !self.is_claimed(guard, block) {
-            true if self.is_movable(guard, &record) => Resident::Linked(record),
+        match self.records().index.get(guard, record.body.key) == Some(block)
+            && !self.slots.claims().is_claimed(guard, block)
+        {
+            true if self.slots.claims().is_movable(guard, &record) => Resident::Linked(record),
             true => Resident::Stuck,
             false => Resident::Leaving,
         }
-    }
-
-    /// Whether a copy of a record has the same meaning: if a batch wrote it, it is finalized. A
-    /// damaged batch word must not be lost.
-    fn is_movable(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
-        matches!(record.shape.role, Role::Single | Role::Put)
-            && matches!(self.pending(guard, record), Ok(None))
-    }
-
-    /// Whether a record that the index names may be moved now.
-    pub(super) fn may_move(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> bool {
-        self.is_movable(guard, record) && !self.is_claimed(guard, record.offset)
     }
 
     /// A copy of a record, written back and not fenced.
@@ -346,42 +367,8 @@ impl<M: MappedMedium> Direct<M> {
         Ok(copy)
     }
 
-    /// Replaces a sound record by a copy that has a word for its use.
-    pub(super) fn move_with_use(
-        &self,
-        guard: &Guard<'_, M>,
-        record: &Record<'_>,
-        used: u32,
-    ) -> Result<(), PoolFull> {
-        if self.check_writable().is_err() || !self.may_move(guard, record) {
-            return Ok(());
-        }
-        guard.reserve_retirements(1)?;
-        let shape = Shape { use_in: UseIn::Word, ..record.shape };
-        let copy = guard.alloc(shape.size())?;
-        let ([_, seal], body) = record.parts();
-        copy.write(0, &shape.encode().to_le_bytes());
-        copy.write(8, &seal.to_le_bytes());
-        if record.batch_word().is_some() {
-            // Its batch is finalized.
-            copy.write(16, &[0; 8]);
-        }
-        let place = shape.use_word_at().expect("its use lies in a word");
-        copy.write(place, &u64::from(used).to_le_bytes());
-        copy.write(shape.body_at(), body);
-        // PERSIST: the copy before the index's word.
-        copy.write_back();
-        self.pool().region().fence();
-        let (key, new) = (record.body.key, copy.fenced_later().into_offset());
-        match self.index.compare_and_swap(guard, key, Some(record.offset), Some(new)) {
-            Ok(Swapped::Done) => guard.retire(record.offset, record.shape.size()),
-            _ => guard.free(new, shape.size()),
-        }
-        Ok(())
-    }
-
     /// Replaces records by their copies, and retires the records.
-    pub(super) fn publish_moves(&self, guard: &Guard<'_, M>, moves: Vec<(Record<'_>, Fresh<'_, M>)>) {
+    pub(crate) fn publish_moves(&self, guard: &Guard<'_, M>, moves: Vec<(Record<'_>, Fresh<'_, M>)>) {
         if moves.is_empty() {
             return;
         }
@@ -393,21 +380,39 @@ impl<M: MappedMedium> Direct<M> {
         for (record, copy) in moves {
             let (key, new) = (record.body.key, copy.fenced_later().into_offset());
             let (expected, new) = (Some(record.offset), Some(new));
-            match self.index.compare_and_swap_deferred(guard, key, expected, new, &mut deferred) {
+            match self.records().index.compare_and_swap_deferred(guard, key, expected, new, &mut deferred) {
                 Ok(Swapped::Done) => old.push((record.offset, record.shape.size())),
                 _ => guard.free(new.unwrap_or(0), record.shape.size()),
             }
         }
         // PERSIST: the words, before the old records can be reused: until then a crash restores
         // them.
-        self.index.persist_deferred(guard, deferred);
+        self.records().index.persist_deferred(guard, deferred);
         old.into_iter().for_each(|(offset, bytes)| guard.retire(offset, bytes));
+    }
+
+    /// Moves a record with its value.
+    pub(crate) fn move_extent(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> Result<(), PoolFull> {
+        guard.reserve_retirements(2)?;
+        // A value that does not match its checksum stays where it is.
+        let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };
+        let staged = self.records().stage_moved(guard, record, value)?;
+        // PERSIST: record and value before the index's word.
+        self.pool().region().fence();
+        let new = staged.into_offset();
+        let swapped =
+            self.records().index.compare_and_swap(guard, record.body.key, Some(record.offset), Some(new));
+        match swapped {
+            Ok(Swapped::Done) => self.records().retire(guard, record, None),
+            _ => self.records().discard(guard, new, None),
+        }
+        Ok(())
     }
 }
 
 /// The memory that records are moved to.
 #[derive(Clone, Copy)]
-pub(super) enum Destination {
+pub(crate) enum Destination {
     /// Slabs that are in use: takes no new one.
     InUse,
     /// Any memory.
@@ -415,209 +420,5 @@ pub(super) enum Destination {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptor::Status;
-    use crate::plan::{AbortReason, BatchStep};
-    use crate::small::{Store, store};
-    use terrace_engine::{Change, Commit, Durably, Engine, Pooled, Write, WriteKind};
-
-    const LONG: [u8; 9000] = [7; 9000];
-
-    fn assert_whole(store: &Store) {
-        let report = store.check(&mut |_, _| {});
-        assert!(report.is_sound(), "{:#?}", report.findings);
-        let memory = store.memory();
-        assert_eq!((memory.garbage, memory.used, memory.overlapping), (0, memory.reachable, 0));
-        assert_eq!(store.pool().faults(), 0);
-    }
-
-    #[test]
-    fn moved_record_is_the_same_version_elsewhere() {
-        let (store, _) = store();
-        let keys = [&b"short"[..], b"long", b"late", b"batch"];
-        store.put_entry(keys[0], b"value", None);
-        store.put_entry(keys[1], &LONG, Some(5000));
-        store.put_entry(keys[2], b"value", Some(5000));
-        let put = WriteKind::Put { value: b"value", expires_at: None };
-        let both = [Write { key: keys[3], what: put }, Write { key: b"other", what: put }];
-        store.commit(&both, &[], Durably::Store).unwrap();
-        let state = |store: &Store| {
-            keys.map(|key| {
-                let value = store.get(key).unwrap().unwrap();
-                (value.to_vec(), value.expires_at(), value.token())
-            })
-        };
-        let (before, places) = (state(&store), keys.map(|key| store.record_offset(key)));
-        let known: Vec<_> = keys.iter().map(|&key| (key, store.version(key).unwrap())).collect();
-        store.move_all();
-        assert_eq!(state(&store), before);
-        assert!(keys.iter().zip(places).all(|(key, place)| store.record_offset(key) != place));
-        // Nor is it a change to a transaction.
-        assert_eq!(store.commit(&both, &known, Durably::Store), Ok(Commit::Done));
-        assert_whole(&store);
-    }
-
-    #[test]
-    fn claimed_record_is_not_moved() {
-        let (store, _) = store();
-        store.put_entry(b"key", b"value", None);
-        let steps = [BatchStep::keep(b"key")];
-        let guard = store.pool().pin();
-        let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
-        assert!(running.publish().is_ok());
-        let place = store.record_offset(b"key");
-        store.move_all();
-        assert_eq!(store.record_offset(b"key"), place);
-        running.abort();
-        store.retire_blocks(&running.remains());
-        drop(guard);
-        assert_whole(&store);
-    }
-
-    #[test]
-    fn damaged_record_is_not_moved() {
-        let (store, _) = store();
-        [&b"whole"[..], b"head", b"value"].iter().for_each(|key| store.put_entry(key, &LONG, None));
-        let places = [&b"head"[..], b"value"].map(|key| store.record_offset(key));
-        store.damage(places[0] + 16);
-        let guard = store.pool().pin();
-        let extent = Record::at(&guard, places[1]).unwrap().body.external.unwrap().extent;
-        drop(guard);
-        store.damage(extent);
-        store.move_all();
-        assert_eq!([&b"head"[..], b"value"].map(|key| store.record_offset(key)), places);
-        assert!(store.get(b"head").is_err() && store.get(b"value").is_err());
-        assert_eq!(*store.get(b"whole").unwrap().unwrap(), LONG);
-    }
-
-    #[test]
-    fn record_of_missing_batch_is_not_moved() {
-        let (store, _) = store();
-        let put = WriteKind::Put { value: b"value", expires_at: None };
-        store.commit(&[b"one", b"two"].map(|key| Write { key, what: put }), &[], Durably::Store).unwrap();
-        let place = store.record_offset(b"one");
-        store.damage(place + 16);
-        let error = store.get(b"one").unwrap_err();
-        store.move_all();
-        assert_eq!((store.record_offset(b"one"), store.get(b"one")), (place, Err(error)));
-        assert!(store.record_offset(b"two") != place && store.get(b"two").unwrap().unwrap() == b"value");
-    }
-
-    /// The steps of a commit that gives a key another expiry, and writes another key.
-    fn expiry(store: &Store) -> [BatchStep<'static>; 2] {
-        let expected = Some(Box::new((0, store.version(b"key").unwrap())));
-        let put = WriteKind::Put { value: b"new", expires_at: None };
-        [
-            BatchStep { key: b"key", what: Some(WriteKind::Expire(Some(5000))), expected },
-            BatchStep { key: b"other", what: Some(put), expected: None },
-        ]
-    }
-
-    #[test]
-    fn batch_takes_over_no_moved_value() {
-        let (store, _) = store();
-        store.put_entry(b"key", &LONG, None);
-        let steps = expiry(&store);
-        let guard = store.pool().pin();
-        let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
-        store.move_all();
-        assert!(matches!(running.publish(), Err(AbortReason::Moved)));
-        running.abort();
-        assert_eq!(running.descriptor.status(), Some(Status::Aborted));
-        store.retire_blocks(&running.remains());
-        drop(guard);
-        // Prepared again, it succeeds, for the version is the same.
-        let writes = steps.each_ref().map(|step| Write { key: step.key, what: step.what.unwrap() });
-        let version = steps[0].expectation().unwrap().1;
-        assert_eq!(store.commit(&writes, &[(b"key", version)], Durably::Store), Ok(Commit::Done));
-        let value = store.get(b"key").unwrap().unwrap();
-        assert_eq!((value.expires_at(), &*value), (Some(5000), &LONG[..]));
-        drop(value);
-        assert_whole(&store);
-    }
-
-    #[test]
-    fn failed_expiry_frees_no_shared_value() {
-        let (store, _) = store();
-        store.put_entry(b"key", &LONG, None);
-        let steps = expiry(&store);
-        let guard = store.pool().pin();
-        let Ok(mut running) = store.prepare(&guard, &steps) else { panic!("there is room") };
-        store.put_entry(b"key", b"another", None);
-        assert!(matches!(running.publish(), Err(AbortReason::Changed(0))));
-        running.abort();
-        store.retire_blocks(&running.remains());
-        drop(guard);
-        while store.pool().reclaim_blocking() {}
-        assert_whole(&store);
-    }
-
-    #[test]
-    fn modify_runs_again_for_a_moved_record() {
-        let (store, _) = store();
-        store.put_entry(b"key", &LONG, None);
-        let mut asked = 0;
-        let mut change = |_: Option<terrace_engine::Entry<'_>>| {
-            asked += 1;
-            if asked == 1 {
-                store.move_all();
-            }
-            Change::Expire(Some(7000))
-        };
-        store.modify(b"key", &mut change, Durably::Store).unwrap();
-        assert_eq!((asked, store.get(b"key").unwrap().unwrap().expires_at()), (2, Some(7000)));
-        assert_whole(&store);
-    }
-
-    #[test]
-    fn step_without_gain_changes_nothing() {
-        let (store, _) = store();
-        (0..20_000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), &[7; 100], None));
-        let before = store.pool().space();
-        assert!(!store.compact());
-        assert_eq!(store.pool().space(), before);
-        assert!(store.pool().compaction().vacating().is_empty());
-    }
-
-    #[test]
-    fn steps_free_memory_between_records() {
-        let (store, _) = store();
-        (0..20_000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), &[n as u8; 400], None));
-        let full = store.pool().space();
-        (0..20_000u32)
-            .filter(|n| n % 5 != 0)
-            .for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
-        while store.pool().reclaim_blocking() {}
-        (0..200).for_each(|_| _ = store.compact());
-        let space = store.pool().space();
-        assert!(space.free > full.used_by_blocks / 2, "{space:?}");
-        assert!(space.slab_free < full.used_by_blocks / 10, "{space:?}");
-        assert!((0..20_000u32).all(|n| store.get(&n.to_le_bytes()).unwrap().is_some() == (n % 5 == 0)));
-        assert_whole(&store);
-    }
-
-    #[test]
-    fn slab_with_unmovable_block_is_used_again() {
-        let (store, _) = store();
-        (0..10_000u32).for_each(|n| store.put_entry(&n.to_le_bytes(), &[n as u8; 400], None));
-        (0..10_000u32)
-            .filter(|n| n % 20 != 0)
-            .for_each(|n| assert!(store.remove(&n.to_le_bytes(), Durably::Store).unwrap()));
-        (0..10_000u32)
-            .filter(|n| n % 20 == 0)
-            .for_each(|n| store.damage(store.record_offset(&n.to_le_bytes()) + 16));
-        while store.pool().reclaim_blocking() {}
-        let places = |store: &Store| {
-            let mut places = Vec::new();
-            store.index.for_each(&store.pool().pin(), &mut |word| places.push(word));
-            places.sort_unstable();
-            places
-        };
-        let before = places(&store);
-        (0..200).for_each(|_| _ = store.compact());
-        assert_eq!(places(&store), before);
-        assert!(store.pool().compaction().vacating().is_empty());
-        assert_eq!(store.pool().verify_memory(), []);
-    }
-}
+#[path = "tests/compact.rs"]
+mod tests;

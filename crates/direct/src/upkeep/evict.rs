@@ -153,7 +153,7 @@ impl<'s, M: MappedMedium> Evictions<'s, M> {
             return Ok(false);
         }
         pool.reclaim_blocking();
-        let before_moving = BEFORE_MOVING[usize::from(pool.is_extent(wanted))];
+        let before_moving = BEFORE_MOVING[usize::from(pool.compaction().is_extent(wanted))];
         if (tries + 1).is_multiple_of(before_moving) {
             self.room.make_room(wanted, tries / before_moving, self.room.compaction.compactor.gains());
         }

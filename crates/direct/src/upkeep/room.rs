@@ -12,14 +12,14 @@
 //!    a gain, or its last.
 //! 3. A thread that holds an entry pinned makes no room: it would wait for itself.
 
-use super::compact::{Destination, State};
-use super::store::Direct;
-use super::view::Record;
+use crate::record::records::Records;
+use crate::record::view::Record;
+use crate::upkeep::compact::{Compaction, Destination, State};
+use crate::upkeep::expiry::Expiry;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use terrace_index::{Place, Swapped};
+use terrace_index::Place;
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, PAGE, PoolFull, Sparse};
+use terrace_pool::{Guard, PAGE, Pool, Sparse};
 
 /// Bytes of records that one attempt moves: more than one slab, also for later writes.
 const BYTES: u64 = 1 << 20;
@@ -38,47 +38,51 @@ const PIECE: usize = 256;
 /// Steps of a pass for expired records that one refused write takes: the next one goes on.
 const STEPS: usize = 64;
 
-impl<M: MappedMedium> Direct<M> {
-    /// How often room was made for a write.
-    pub(super) fn gains(&self) -> u64 {
-        // ORDER: Acquire: pairs with the Release in `make_room`.
-        self.compactor.gains.load(Acquire)
+/// Room for writes. It borrows what the removal of expired entries and the moving of records
+/// borrow: both stand below it.
+#[derive(Clone, Copy)]
+pub(crate) struct Room<'s, M: MappedMedium> {
+    pub(crate) expiry: Expiry<'s, M>,
+    pub(crate) compaction: Compaction<'s, M>,
+}
+
+impl<'s, M: MappedMedium> Room<'s, M> {
+    fn records(&self) -> &'s Records<M> {
+        self.compaction.records()
+    }
+
+    fn pool(&self) -> &'s Pool<M> {
+        self.compaction.pool()
     }
 
     /// Makes room for `wanted` contiguous bytes. Returns whether there may be some, so that the
     /// write must be tried again. `tries` is the number of earlier tries: each makes more room.
     /// `gains` is the count from before the write.
-    pub(super) fn make_room(&self, wanted: u64, tries: u32, gains: u64) -> bool {
-        if self.check_writable().is_err() || self.is_pinned() {
+    pub(crate) fn make_room(&self, wanted: u64, tries: u32, gains: u64) -> bool {
+        if self.records().check_writable().is_err() || self.records().is_pinned() {
             return false;
         }
-        let mut state = self.compactor.lock();
+        let mut state = self.compaction.compactor.lock();
         // Another thread has made room since the write found none.
-        if self.gains() != gains {
+        if self.compaction.compactor.gains() != gains {
             return true;
         }
         let bytes = BYTES.max(2 * wanted) << tries.min(MOST_DOUBLINGS);
         let has_gained =
             self.reclaim_expired(bytes, usize::MAX, &mut state) || self.gain(wanted, bytes, &mut state);
         if has_gained {
-            // ORDER: Release: a thread that sees the gain finds the freed memory.
-            self.compactor.gains.fetch_add(1, Release);
+            self.compaction.compactor.count_gain();
         }
         has_gained
     }
 
-    /// Whether this thread is pinned.
-    fn is_pinned(&self) -> bool {
-        self.pool().try_pin().is_ok_and(|guard| guard.depth() > 1)
-    }
-
     /// Removes records of about `bytes` bytes that have expired, for a write above the limit.
-    pub(super) fn remove_expired(&self, bytes: u64) {
-        self.reclaim_expired(bytes, STEPS, &mut self.compactor.lock());
+    pub(crate) fn remove_expired(&self, bytes: u64) {
+        self.reclaim_expired(bytes, STEPS, &mut self.compaction.compactor.lock());
     }
 
     fn reclaim_expired(&self, bytes: u64, steps: usize, state: &mut State) -> bool {
-        let has_removed = self.sweep_for(bytes, steps, &mut state.pass);
+        let has_removed = self.expiry.sweep_for(bytes, steps, &mut state.pass);
         if has_removed {
             self.pool().wait_for_readers();
         }
@@ -94,7 +98,7 @@ impl<M: MappedMedium> Direct<M> {
         }
         state.was_blocked = false;
         state.forget_stuck(freed, pool.size());
-        let has_ended_one = self.end_round(state);
+        let has_ended_one = self.compaction.end_round(state);
         let has_gained = match pool.compaction().is_extent(wanted) {
             true => self.gain_window(wanted, state),
             false => {
@@ -113,8 +117,9 @@ impl<M: MappedMedium> Direct<M> {
     fn gain_slabs(&self, bytes: u64, state: &mut State) -> bool {
         for percent in PERCENTS.into_iter().flat_map(|percent| [percent; ROUNDS]) {
             let which = Sparse { bytes, percent };
-            let slabs = self.pool().compaction().vacate(which, &|slab| self.should_stay(state, slab));
-            if !slabs.is_empty() && self.empty_slabs(&slabs, Destination::InUse, state) > 0 {
+            let slabs =
+                self.pool().compaction().vacate(which, &|slab| self.compaction.should_stay(state, slab));
+            if !slabs.is_empty() && self.compaction.empty_slabs(&slabs, Destination::InUse, state) > 0 {
                 return true;
             }
         }
@@ -149,7 +154,7 @@ impl<M: MappedMedium> Direct<M> {
     /// pass over all records.
     fn find_window(&self, wanted: u64, state: &State) -> Option<Range<u64>> {
         let pool = self.pool();
-        let is_left_out = |unit: u64| self.should_stay(state, unit);
+        let is_left_out = |unit: u64| self.compaction.should_stay(state, unit);
         pool.compaction().cheapest_window(wanted, &|_| 0, &is_left_out).or_else(|| {
             let movable = self.count_movable();
             let granules = |unit: u64| movable.get(unit as usize).copied().unwrap_or(0);
@@ -161,7 +166,7 @@ impl<M: MappedMedium> Direct<M> {
     fn empty_window(&self, window: &Range<u64>, state: &mut State) -> bool {
         let pool = self.pool();
         let slabs = pool.compaction().open_window(window);
-        self.empty_slabs(&slabs, Destination::Anywhere, state);
+        self.compaction.empty_slabs(&slabs, Destination::Anywhere, state);
         self.move_extents(window);
         state.was_blocked |= !pool.wait_for_readers();
         let left = pool.compaction().used_units_in(window);
@@ -177,7 +182,7 @@ impl<M: MappedMedium> Direct<M> {
     fn count_movable(&self) -> Vec<u32> {
         let mut counts = Vec::new();
         self.each_extent(|guard, record| {
-            if !self.may_move(guard, record) {
+            if !self.compaction.slots.claims().may_move(guard, record) {
                 return true;
             }
             for (offset, bytes) in extents_of(record) {
@@ -199,9 +204,9 @@ impl<M: MappedMedium> Direct<M> {
         self.each_extent(|guard, record| {
             let is_inside =
                 |(offset, bytes): (u64, u64)| offset < window.end && offset + bytes > window.start;
-            if extents_of(record).any(is_inside) && self.may_move(guard, record) {
+            if extents_of(record).any(is_inside) && self.compaction.slots.claims().may_move(guard, record) {
                 // If there is no room for this one, there may be some for another.
-                let _ = self.move_extent(guard, record);
+                let _ = self.compaction.move_extent(guard, record);
             }
             !guard.is_limbo_full()
         });
@@ -213,7 +218,7 @@ impl<M: MappedMedium> Direct<M> {
         let (mut place, mut words) = (Place::Start, Vec::with_capacity(2 * PIECE));
         loop {
             let guard = self.pool().pin();
-            let next = self.index.scan(&guard, &place, PIECE, &mut |word| words.push(word));
+            let next = self.records().index.scan(&guard, &place, PIECE, &mut |word| words.push(word));
             let is_cut_short = words.drain(..).any(|word| {
                 let Ok(record) = Record::at(&guard, word) else { return false };
                 let has_one = record.shape.has_external_value()
@@ -229,23 +234,6 @@ impl<M: MappedMedium> Direct<M> {
                 return;
             }
         }
-    }
-
-    /// Moves a record with its value.
-    pub(super) fn move_extent(&self, guard: &Guard<'_, M>, record: &Record<'_>) -> Result<(), PoolFull> {
-        guard.reserve_retirements(2)?;
-        // A value that does not match its checksum stays where it is.
-        let Ok((_, value)) = record.value(guard, true) else { return Ok(()) };
-        let staged = self.stage_moved(guard, record, value)?;
-        // PERSIST: record and value before the index's word.
-        self.pool().region().fence();
-        let new = staged.into_offset();
-        let swapped = self.index.compare_and_swap(guard, record.body.key, Some(record.offset), Some(new));
-        match swapped {
-            Ok(Swapped::Done) => self.retire(guard, record, None),
-            _ => self.discard(guard, new, None),
-        }
-        Ok(())
     }
 }
 

@@ -40,7 +40,7 @@ fn put_off(shared: &Shared, state: &mut State, failure: &Failure, executed: &[us
             && executed.iter().any(|place| may_remove(command(place)))
     };
     // Stores on files keep room for removals, and a cluster's nodes have no gate in common.
-    let is_pool = || !shared.is_of_cluster() && shared.store.can_evict();
+    let is_pool = || !shared.is_of_cluster() && shared.store.evictor().can_evict();
     if state.waits.makes_room() || !failure.is_full() || !is_pool() || !may_only_remove() {
         return false;
     }

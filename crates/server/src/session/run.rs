@@ -295,7 +295,7 @@ fn call(cx: &mut Context<'_>, command: &Command, args: Args<'_>) -> Outcome {
     // As in Redis, EXPIRE, RENAME and others are possible above maxmemory.
     if command.has(flag::WRITE) && !command.has(flag::DENYOOM) {
         let shared = cx.shared;
-        return shared.store.unlimited(|| call_within_limit(cx, command, args));
+        return shared.store.evictor().unlimited(|| call_within_limit(cx, command, args));
     }
     call_within_limit(cx, command, args)
 }
@@ -304,7 +304,7 @@ fn call_within_limit(cx: &mut Context<'_>, command: &Command, args: Args<'_>) ->
     // ORDER: Relaxed: as CLIENT LIST.
     if command.has(flag::NO_USE) || command.name != "touch" && cx.state.client.no_touch.load(Relaxed) {
         let shared = cx.shared;
-        return shared.store.unrecorded(|| call_recorded(cx, command, args));
+        return shared.store.evictor().unrecorded(|| call_recorded(cx, command, args));
     }
     call_recorded(cx, command, args)
 }

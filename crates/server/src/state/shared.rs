@@ -146,7 +146,7 @@ impl Shared {
             return false;
         }
         let eviction = self.config.eviction();
-        eviction.policy.is_none() && self.store.used_bytes().unwrap_or(0) > eviction.limit_bytes
+        eviction.policy.is_none() && self.store.evictor().used_bytes().unwrap_or(0) > eviction.limit_bytes
     }
 
     /// The cluster that the server belongs to, if it does.

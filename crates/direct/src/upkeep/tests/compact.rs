@@ -161,7 +161,7 @@ fn step_without_gain_changes_nothing() {
     let before = store.pool().space();
     assert!(!store.compact());
     assert_eq!(store.pool().space(), before);
-    assert!(store.pool().vacating().is_empty());
+    assert!(store.pool().compaction().vacating().is_empty());
 }
 
 #[test]
@@ -201,6 +201,6 @@ fn slab_with_unmovable_block_is_used_again() {
     let before = places(&store);
     (0..200).for_each(|_| _ = store.compact());
     assert_eq!(places(&store), before);
-    assert!(store.pool().vacating().is_empty());
+    assert!(store.pool().compaction().vacating().is_empty());
     assert_eq!(store.pool().verify_memory(), []);
 }

@@ -182,7 +182,8 @@ fn execute(
     let run = ScriptRun { args: args.from(3), keys, limits, flag: &flag };
     let place = cx.state.last_command;
     let mut run = || with_machine(|machine| Running { machine, script, run, rules, nested }.transact(cx));
-    let done = if script.has(script_flag::ALLOW_OOM) { shared.store.unlimited(run) } else { run() }?;
+    let done =
+        if script.has(script_flag::ALLOW_OOM) { shared.store.evictor().unlimited(run) } else { run() }?;
     cx.state.last_command = place;
     drop(running);
     done

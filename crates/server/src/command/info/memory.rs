@@ -17,7 +17,7 @@ pub(super) fn memory(out: &mut String, cx: &Context<'_>, figures: &Figures) -> s
     let limit = cx.shared.config.number(Key::MaxMemory);
     let in_pool = stats::used_memory(&cx.shared.stats, store);
     // What the limit is about: without free blocks between records.
-    let used = cx.shared.store.used_bytes().filter(|_| limit != 0).unwrap_or(in_pool);
+    let used = cx.shared.store.evictor().used_bytes().filter(|_| limit != 0).unwrap_or(in_pool);
     let limit = if limit == 0 { store.pool.unwrap_or_default().size_bytes } else { limit };
     let resident = system::resident_bytes();
     in_use(out, cx, figures, [used, resident])?;

@@ -147,7 +147,7 @@ fn clients(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result 
 
 /// The other processes that have the pool open, as in `terrace stats --shared`.
 fn sharing(out: &mut String, cx: &Context<'_>, _: &Figures) -> std::fmt::Result {
-    let others = cx.shared.store.other_processes();
+    let others = cx.shared.store.sharing().other_processes();
     let count = |is_so: fn(&terrace::Holder) -> bool| others.iter().filter(|other| is_so(other)).count();
     write!(
         out,

@@ -72,7 +72,7 @@ fn keys(out: &mut String, cx: &Context<'_>, figures: &Figures, tally: Tally) -> 
         &[
             ("expired_keys", &expired),
             ("expired_time_cap_reached_count", &0),
-            ("evicted_keys", &stats.store.evicted_since(cx.shared.store.evicted())),
+            ("evicted_keys", &stats.store.evicted_since(cx.shared.store.evictor().evicted())),
             ("evicted_clients", &0),
             ("total_eviction_exceeded_time", &0),
             ("current_eviction_exceeded_time", &0),

@@ -243,7 +243,7 @@ fn resetstat_resets_counts_of_the_store() {
     let mut client = Client::new();
     client.ask("SET k v PX 10");
     client.clock.advance(11);
-    client.shared.store.sweep_expired(1000);
+    client.shared.store.upkeep().sweep_expired(1000);
     assert_eq!(field(&mut client, "stats", "expired_keys").as_deref(), Some("1"));
     client.ask("CONFIG RESETSTAT");
     assert_eq!(field(&mut client, "stats", "expired_keys").as_deref(), Some("0"));

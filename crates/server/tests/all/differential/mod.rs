@@ -58,8 +58,8 @@ impl Both {
     /// keys, because both servers count those until they notice.
     fn send(&mut self, commands: &[Command], seed: u64) {
         for piece in commands.chunk_by(|_, next| !is(next, "dbsize")) {
-            self.store.sweep_expired(1 << 20);
-            self.store.sweep_expired(1 << 20);
+            self.store.upkeep().sweep_expired(1 << 20);
+            self.store.upkeep().sweep_expired(1 << 20);
             self.send_piece(piece, seed);
         }
     }

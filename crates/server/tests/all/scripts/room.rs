@@ -46,7 +46,7 @@ fn script_whose_commit_is_refused_has_one_reply() {
     }
     let mut client = Client::new();
     client.expect(&[("SET a 1", "+OK")]);
-    let limit = (client.shared.store.used_bytes().unwrap() + 4096).to_string();
+    let limit = (client.shared.store.evictor().used_bytes().unwrap() + 4096).to_string();
     client.expect(&[(&*format!("CONFIG SET maxmemory {limit}"), "+OK")]);
     let write = "redis.call('set', 'a', string.rep('x', 60000)) return 1";
     for _ in 0..3 {
