@@ -16,9 +16,9 @@
 //! paper gives pages back only when writes are short of them.) While nothing is written, the cache
 //! may have almost all.
 
-use super::record::{Record, hash_in};
-use super::space::{RecordAt, Space};
-use super::store::{Here, Memory, Tiered};
+use crate::space::open_blocks::{RecordAt, Space};
+use crate::space::record::{Record, hash_in};
+use crate::store::{Here, Memory, Tiered};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use terrace_engine::WriteError;
@@ -42,7 +42,7 @@ struct Counter {
 }
 
 /// What the cache is worth, and what it may have.
-pub(super) struct Division {
+pub(crate) struct Division {
     counters: [Counter; COUNTERS],
     /// Pages that the cache may have.
     target: AtomicUsize,
@@ -70,7 +70,7 @@ impl Default for Division {
 
 /// What happens to copies that were read since they were made, when their page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Touched {
+pub(crate) enum Touched {
     /// They are copied to the newest page.
     Stay,
     /// They go, too: the cache becomes smaller.
@@ -79,7 +79,7 @@ pub(super) enum Touched {
 
 /// Where a record was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     /// In a page that writes have filled.
     Writes,
     /// In a copy.
@@ -91,8 +91,8 @@ pub(super) enum Side {
 impl Division {
     /// Counts a look at a record.
     #[inline(always)]
-    pub(super) fn count(&self, side: Side) {
-        let own = &self.counters[super::stripes::thread_number() % COUNTERS];
+    pub(crate) fn count(&self, side: Side) {
+        let own = &self.counters[crate::space::stripes::thread_number() % COUNTERS];
         let counter = match side {
             Side::Writes => &own.writes,
             Side::Copies => &own.copies,
@@ -102,7 +102,7 @@ impl Division {
     }
 
     /// Hits in pages of writes, in copies, and looks that went to the tier.
-    pub(super) fn sums(&self) -> [u64; 3] {
+    pub(crate) fn sums(&self) -> [u64; 3] {
         let sum =
             |of: fn(&Counter) -> &AtomicU64| self.counters.iter().map(|own| of(own).load(Relaxed)).sum();
         [sum(|own| &own.writes), sum(|own| &own.copies), sum(|own| &own.cold)]
@@ -130,7 +130,7 @@ impl Division {
 
 impl Tiered {
     /// Copies a record that was read from the tier, if that is worth it now.
-    pub(super) fn copy_in(&self, here: &Here<'_>, address: u64, bytes: &[u8]) {
+    pub(crate) fn copy_in(&self, here: &Here<'_>, address: u64, bytes: &[u8]) {
         if bytes.len() > COPY_MAX || self.settings.read_only {
             return;
         }
@@ -177,13 +177,13 @@ impl Tiered {
     }
 
     /// Pages that the cache may have.
-    pub(super) fn copies_most(&self, space: &Space) -> usize {
+    pub(crate) fn copies_most(&self, space: &Space) -> usize {
         let beside = space.pages().1.saturating_sub(self.writes_least(space));
         self.division.target.load(Relaxed).min(beside)
     }
 
     /// Drops the oldest page of copies. Returns whether there was one.
-    pub(super) fn drop_copies(&self, memory: &Memory, touched: Touched) -> Result<bool, WriteError> {
+    pub(crate) fn drop_copies(&self, memory: &Memory, touched: Touched) -> Result<bool, WriteError> {
         let Some(page) = memory.space.oldest_copies() else { return Ok(false) };
         let copies: Vec<(u64, RecordAt)> = {
             let here = Here::enter(memory)?;
@@ -230,7 +230,7 @@ impl Tiered {
     }
 
     /// Keeps the cache to its share, and thinks that over now and then.
-    pub(super) fn divide(&self, memory: &Memory) -> Result<bool, WriteError> {
+    pub(crate) fn divide(&self, memory: &Memory) -> Result<bool, WriteError> {
         let space = &memory.space;
         let [writes, copies, cold] = self.division.sums();
         let seen = writes + copies + cold;

@@ -3,10 +3,10 @@
 //! All stripes are locked, expectations compared, and all records written to new places. Then the
 //! index changes, behind a note for readers (`stripes`), and one entry of the log has everything.
 
-use super::read::Probe;
-use super::space::Room;
-use super::store::{Here, Tiered};
-use super::write::{New, Old, Stuck};
+use crate::read::Probe;
+use crate::space::open_blocks::Room;
+use crate::store::{Here, Tiered};
+use crate::write::{New, Old, Stuck};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{Content, LOG_PAYLOAD_MAX, Need, cold};
@@ -41,7 +41,7 @@ fn last_of_each(drafts: Vec<Draft<'_>>) -> Vec<Draft<'_>> {
 }
 
 impl Tiered {
-    pub(super) fn commit_all(
+    pub(crate) fn commit_all(
         &self,
         writes: &[Write<'_>],
         expected: &[Expected<'_>],
@@ -180,7 +180,7 @@ impl Tiered {
     fn publish(
         &self,
         here: &Here<'_>,
-        locked: &super::stripes::Locked<'_>,
+        locked: &crate::space::stripes::Locked<'_>,
         steps: Vec<Step<'_>>,
     ) -> Result<u64, Stuck> {
         if steps.is_empty() {
@@ -237,7 +237,7 @@ impl Tiered {
     }
 
     /// Removes keys at one instant, and returns how many there were.
-    pub(super) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
+    pub(crate) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
         self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let mut distinct = keys.to_vec();

@@ -1,6 +1,6 @@
 //! The operations of every engine.
 
-use super::store::{Here, Memory, Tiered};
+use crate::store::{Here, Memory, Tiered};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -371,7 +371,7 @@ impl Tiered {
         // The log first: after a crash a lower number would be given again.
         self.sync_log()?;
         let cleared_at = self.next_seq.fetch_add(1, Relaxed);
-        let edit = super::edit::Edit { cleared: Some(cleared_at), ..Default::default() };
+        let edit = crate::tier::edit::Edit { cleared: Some(cleared_at), ..Default::default() };
         self.write_edit(&mut manifest, &edit)?;
         if self.settings.durability != Durability::None {
             // The segments of before go below. Where there is no room for another one, they stay.
@@ -456,7 +456,7 @@ impl Tiered {
 }
 
 /// Figures of the index in DRAM.
-pub(super) fn figures_of_index(memory: &Memory) -> IndexFigures {
+pub(crate) fn figures_of_index(memory: &Memory) -> IndexFigures {
     let guard = memory.space.pool.pin();
     let stats = memory.index.stats(&guard);
     IndexFigures {

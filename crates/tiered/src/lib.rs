@@ -12,41 +12,28 @@
 //!                            copies of hot records <── read ── large values: a file each
 //! ```
 //!
-//! - `record`: a version of a key; `space`: addresses, pages, blocks in DRAM; `block`: on the tier.
-//! - `probe`: how an index compares records that are not in DRAM.
-//! - `stripes`: the locks of keys; `read`, `write`, `commit`, `scan`.
+//! - `space`: records, addresses, pages and blocks in DRAM, how an index compares records, locks.
+//! - `tier`: blocks and large values in files, and what is left of damaged ones.
+//! - `read`, `write`, `commit`, `scan`: the operations of users.
 //! - `cache`: copies of hot records, and how DRAM is divided.
-//! - `flush`: how a block goes to the tier; `reclaim`: how dead records leave it.
-//! - `open`: recovery; `unnamed`: blocks that no edit names; `maintain`: expiry, checks,
-//!   checkpoints.
-//! - `salvage`: what is left of a damaged store; `sound`: the records of a damaged file.
+//! - `upkeep`: how blocks go to the tier, how dead records leave it, expiry, checks, checkpoints.
+//! - `open`: recovery.
 
-mod block;
 mod cache;
 mod commit;
-mod edit;
 mod engine;
-mod entries;
-mod flush;
-mod large;
-mod maintain;
 mod open;
-mod probe;
 mod read;
-mod reclaim;
-mod record;
-mod salvage;
 mod scan;
 mod shortage;
-mod sound;
 mod space;
 mod store;
-mod stripes;
-mod unnamed;
+mod tier;
+mod upkeep;
 mod write;
 
 pub use open::{MakePool, NAME, TieredError};
-pub use probe::{Kind, Probes, grows_without_reading};
-pub use salvage::salvage;
-pub use space::Shares;
+pub use space::open_blocks::Shares;
+pub use space::probe::{Kind, Probes, grows_without_reading};
 pub use store::{Settings, Tiered};
+pub use tier::salvage::salvage;

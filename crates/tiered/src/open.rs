@@ -11,16 +11,16 @@
 //! log, and no part of the log is let go before the end. So an open that was interrupted may be
 //! repeated: a write that both a block and the log have has the same sequence number in both.
 
-use super::block::{self, Block, Blocks, Held};
-use super::edit::{Edit, Name, Plan};
-use super::entries::{Entries, Found};
-use super::large;
-use super::record::{Kind, Shape};
-use super::shortage::Shortage;
-use super::store::{Here, Make, Memory, Settings, Tiered, memory_with};
-use super::stripes::Stripes;
-use super::unnamed;
-use super::write::{New, Stuck, store_in_place};
+use crate::shortage::Shortage;
+use crate::space::record::{Kind, Shape};
+use crate::space::stripes::Stripes;
+use crate::store::{Here, Make, Memory, Settings, Tiered, memory_with};
+use crate::tier::edit::{Edit, Name, Plan};
+use crate::tier::entries::{Entries, Found};
+use crate::tier::large;
+use crate::tier::read::{self as block, Block, Blocks, Held};
+use crate::tier::unnamed;
+use crate::write::{New, Stuck, store_in_place};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -185,7 +185,7 @@ impl Tiered {
         make: MakePool,
     ) -> Result<Self, TieredError>
     where
-        I: PointIndex<Medium = Dram, Kind = super::Kind> + Stored<Medium = Dram> + 'static,
+        I: PointIndex<Medium = Dram, Kind = crate::Kind> + Stored<Medium = Dram> + 'static,
     {
         let files = files.into();
         let identity = Identity::new(NAME, settings.chance | 1);
@@ -217,7 +217,7 @@ impl Tiered {
         make: MakePool,
     ) -> Result<Self, TieredError>
     where
-        I: PointIndex<Medium = Dram, Kind = super::Kind> + Stored<Medium = Dram> + 'static,
+        I: PointIndex<Medium = Dram, Kind = crate::Kind> + Stored<Medium = Dram> + 'static,
     {
         let files = files.into();
         if !files.outlasts_power() {
@@ -353,7 +353,7 @@ impl Tiered {
     fn recover(&mut self, plan: &Plan, entries: Entries) -> Result<(), TieredError> {
         let memory = self.memory.load_full();
         let records: u64 = self.all_blocks().map(|block| block.foot.records).sum();
-        let has = super::engine::figures_of_index(&memory).bytes;
+        let has = crate::engine::figures_of_index(&memory).bytes;
         let left = (records * INDEX_BYTES).saturating_sub(has).min(memory.space.pool.size() / 2);
         memory.space.leave_to_index(left);
         let recovered = self.recover_all(plan, entries);
@@ -584,7 +584,7 @@ impl Tiered {
                 store_in_place(
                     &here,
                     record,
-                    &super::record::Record { shape, seq, expires_at, probe: &probe, inline: value },
+                    &crate::space::record::Record { shape, seq, expires_at, probe: &probe, inline: value },
                 );
             } else {
                 let room = self.stage(&here, (seq, shape), &probe, new)?;

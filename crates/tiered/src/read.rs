@@ -1,9 +1,9 @@
 //! Reads of single keys.
 
-use super::cache::Side;
-use super::record::{Copied, Kind, LargeValue, Record, hash_in};
-use super::space::Map;
-use super::store::{Here, Tiered};
+use crate::cache::Side;
+use crate::space::open_blocks::Map;
+use crate::space::record::{Copied, Kind, LargeValue, Record, hash_in};
+use crate::store::{Here, Tiered};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_disk::DiskError;
@@ -23,7 +23,7 @@ const NAP: Duration = Duration::from_micros(100);
 const LOOKS_MAX: u32 = 1 << 20;
 
 /// The hash of a key and the key.
-pub(super) struct Probe {
+pub(crate) struct Probe {
     short: [u8; SHORT + 8],
     long: Vec<u8>,
     len: usize,
@@ -31,7 +31,7 @@ pub(super) struct Probe {
 
 impl Probe {
     #[inline]
-    pub(super) fn of(hash: u64, key: &[u8]) -> Self {
+    pub(crate) fn of(hash: u64, key: &[u8]) -> Self {
         let mut probe = Self { short: [0; SHORT + 8], long: Vec::new(), len: key.len() + 8 };
         if key.len() <= SHORT {
             probe.short[..8].copy_from_slice(&hash.to_le_bytes());
@@ -42,11 +42,11 @@ impl Probe {
         probe
     }
 
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         hash_in(self)
     }
 
-    pub(super) fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         &self[8..]
     }
 }
@@ -60,7 +60,7 @@ impl std::ops::Deref for Probe {
 }
 
 /// A key's word in the index, and its record's bytes if it was read from the tier.
-pub(super) type Word = (Option<u64>, Option<(u64, Vec<u8>)>);
+pub(crate) type Word = (Option<u64>, Option<(u64, Vec<u8>)>);
 
 /// An address that had no record, and the open block in which it had none.
 ///
@@ -78,12 +78,12 @@ impl Missed {
 
 impl Tiered {
     #[inline]
-    pub(super) fn probe(&self, key: &[u8]) -> Probe {
+    pub(crate) fn probe(&self, key: &[u8]) -> Probe {
         Probe::of(xxh3_64_with_seed(key, self.id()), key)
     }
 
     /// The record at an address on the tier; `None` if it is dead, and was dropped.
-    pub(super) fn read_cold(&self, map: Map, address: u64) -> Result<Option<Vec<u8>>, DiskError> {
+    pub(crate) fn read_cold(&self, map: Map, address: u64) -> Result<Option<Vec<u8>>, DiskError> {
         let Some(block) = self.block(map.block_of(address)) else { return Ok(None) };
         self.counters.cold_reads.fetch_add(1, Relaxed);
         block.find(map.offset_of(address))
@@ -91,7 +91,7 @@ impl Tiered {
 
     /// What the index has for a probe. Reads the cold records that may be the key's. Of a damaged
     /// one, the entries of its block tell the key.
-    pub(super) fn look_up(&self, here: &Here<'_>, probe: &[u8]) -> Result<Word, ReadError> {
+    pub(crate) fn look_up(&self, here: &Here<'_>, probe: &[u8]) -> Result<Word, ReadError> {
         let (mut read, mut missed) = (None, Missed::default());
         for looks in 0..LOOKS_MAX {
             let word = here.index().get(&here.guard, probe);
@@ -160,14 +160,14 @@ impl Tiered {
     }
 
     /// The damage that there is no record at an address which the index names.
-    pub(super) fn missing(&self, map: Map, address: u64) -> DiskError {
+    pub(crate) fn missing(&self, map: Map, address: u64) -> DiskError {
         let block = self.block(map.block_of(address));
         let what = "a block is missing that the index names";
         block.map_or(DiskError::corrupt(self.path(), 0, what), |block| block.missing(map.offset_of(address)))
     }
 
     /// The present version of a key, a tombstone as well.
-    pub(super) fn find(&self, probe: &[u8]) -> Result<Option<Copied>, ReadError> {
+    pub(crate) fn find(&self, probe: &[u8]) -> Result<Option<Copied>, ReadError> {
         let memory = self.memory();
         let here = Here::enter(&memory)?;
         let stripe = self.stripes.of(hash_in(probe));
@@ -205,7 +205,7 @@ impl Tiered {
     }
 
     /// The record at an address, wherever it is. `None` if it has changed meanwhile.
-    pub(super) fn copy(
+    pub(crate) fn copy(
         &self,
         here: &Here<'_>,
         address: u64,
@@ -232,7 +232,7 @@ impl Tiered {
     }
 
     /// The entry that a version is, if it is one. `None` if its large value was removed meanwhile.
-    pub(super) fn live(&self, copied: Copied) -> Result<Option<Option<Live>>, ReadError> {
+    pub(crate) fn live(&self, copied: Copied) -> Result<Option<Option<Live>>, ReadError> {
         let Copied { shape, seq, expires_at, inline } = copied;
         if shape.kind == Kind::Tombstone || self.has_expired(expires_at) {
             return Ok(Some(None));
@@ -249,7 +249,7 @@ impl Tiered {
     }
 
     /// The present entry of a key.
-    pub(super) fn find_live(&self, probe: &[u8]) -> Result<Option<Live>, ReadError> {
+    pub(crate) fn find_live(&self, probe: &[u8]) -> Result<Option<Live>, ReadError> {
         let mut seen = None;
         for looks in 0..LOOKS_MAX {
             let Some(copied) = self.find(probe)? else { return Ok(None) };
@@ -270,13 +270,13 @@ impl Tiered {
     }
 
     /// The damage that the file is not there which stands in the place of a value.
-    pub(super) fn missing_large(&self, inline: &[u8]) -> DiskError {
+    pub(crate) fn missing_large(&self, inline: &[u8]) -> DiskError {
         let number = LargeValue::read(inline).map_or(0, |large| large.number);
-        let path = super::large::path_of(self.path(), number);
+        let path = crate::tier::large::path_of(self.path(), number);
         DiskError::corrupt(&path, 0, "the file of a large value is missing")
     }
 
-    pub(super) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
+    pub(crate) fn get_value(&self, key: &[u8]) -> Result<Option<Value<'_>>, ReadError> {
         self.standing.check_process()?;
         if key.len() > terrace_engine::KEY_MAX {
             return Ok(None);
@@ -285,7 +285,7 @@ impl Tiered {
     }
 
     /// The values of some keys, whose cold reads are made at once.
-    pub(super) fn get_together(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value<'_>>, ReadError>> {
+    pub(crate) fn get_together(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value<'_>>, ReadError>> {
         let mut cold = ColdReads::default();
         let mut values: Vec<_> = cold.run(|| keys.iter().map(|key| self.get_value(key)).collect());
         if cold.is_stuck() {
@@ -304,13 +304,13 @@ impl Tiered {
     }
 
     /// The state of a key. `removals` is the count from before it was looked up.
-    pub(super) fn version_of(&self, removals: u64, found: Option<Copied>) -> Version {
+    pub(crate) fn version_of(&self, removals: u64, found: Option<Copied>) -> Version {
         let found = found.filter(|copied| copied.shape.kind != Kind::Tombstone);
         let present = found.map(|copied| (copied.seq.into(), self.has_expired(copied.expires_at)));
         Version::seen(removals, present)
     }
 
-    pub(super) fn present_version(&self, key: &[u8]) -> Result<Version, ReadError> {
+    pub(crate) fn present_version(&self, key: &[u8]) -> Result<Version, ReadError> {
         self.standing.check_process()?;
         let removals = self.removals.of(key);
         if key.len() > terrace_engine::KEY_MAX {
@@ -321,7 +321,7 @@ impl Tiered {
 }
 
 /// Waits for a thread that is about to end what it does. A writer may have to wait for a file.
-pub(super) fn relax(looks: u32) {
+pub(crate) fn relax(looks: u32) {
     match looks {
         0..SPINS => std::hint::spin_loop(),
         SPINS..YIELDS => std::thread::yield_now(),

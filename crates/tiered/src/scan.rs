@@ -1,8 +1,8 @@
 //! Scans over all keys, in the order of the index.
 
-use super::read::Probe;
-use super::record::{Copied, Record, hash_in};
-use super::store::{Here, Tiered};
+use crate::read::Probe;
+use crate::space::record::{Copied, Record, hash_in};
+use crate::store::{Here, Tiered};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, cold};
 use terrace_engine::Live;
@@ -20,7 +20,7 @@ const PIECE: usize = 64;
 const TRIES_MAX: u32 = 16;
 
 impl Tiered {
-    pub(super) fn scan_from(
+    pub(crate) fn scan_from(
         &self,
         cursor: &Cursor,
         at_least: usize,
@@ -124,7 +124,7 @@ impl Tiered {
         Ok(Some((record.probe.into(), Some(Copied::of(&record)))))
     }
 
-    pub(super) fn draw_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
+    pub(crate) fn draw_key(&self) -> Result<Option<Vec<u8>>, ReadError> {
         self.check_may_scan()?;
         for _ in 0..64 {
             let draw = self.draw();
@@ -148,7 +148,7 @@ impl Tiered {
     }
 
     /// Entries of several keys at one instant.
-    pub(super) fn get_at_once(&self, keys: &[&[u8]], each: &mut terrace_engine::EntryCallback<'_>) {
+    pub(crate) fn get_at_once(&self, keys: &[&[u8]], each: &mut terrace_engine::EntryCallback<'_>) {
         let probes: Vec<Probe> = keys.iter().map(|key| self.probe(key)).collect();
         let read = || -> Vec<Result<Option<Live>, ReadError>> {
             let find = |probe: &Probe| match probe.key().len() {
@@ -170,7 +170,7 @@ impl Tiered {
                     break;
                 }
             }
-            super::read::relax(looks);
+            crate::read::relax(looks);
         }
         // Writers that never rest: they wait for this once.
         let found = found.unwrap_or_else(|| {

@@ -12,7 +12,7 @@ const PAUSE_MS: u64 = 200;
 
 /// What the last attempt of one kind has lacked.
 #[derive(Default)]
-pub(super) struct Shortage {
+pub(crate) struct Shortage {
     /// Whether there is something: a hint, so that writes take no lock.
     is_short: AtomicBool,
     last: Mutex<Option<Lacked>>,
@@ -27,7 +27,7 @@ struct Lacked {
 
 impl Shortage {
     /// Notes an attempt that lacked room, which has left so many bytes free.
-    pub(super) fn note(&self, error: &WriteError, free: u64, now_ms: u64) {
+    pub(crate) fn note(&self, error: &WriteError, free: u64, now_ms: u64) {
         let lacked = Lacked { error: error.clone(), free, at_ms: now_ms };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(lacked);
         // ORDER: Relaxed: a thread that misses it makes one attempt more.
@@ -36,7 +36,7 @@ impl Shortage {
 
     /// The error that another attempt would meet now, as far as known. `free` tells the free bytes.
     #[inline(always)]
-    pub(super) fn error(
+    pub(crate) fn error(
         &self,
         free: impl FnOnce() -> Option<u64>,
         now_ms: impl FnOnce() -> u64,
@@ -59,7 +59,7 @@ impl Shortage {
     }
 
     /// Notes that there is room.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.is_short.store(false, Relaxed);
     }

@@ -7,15 +7,15 @@
 //! Nobody waits for room, or for the disk, with a stripe locked, but to read a cold record that
 //! came into the way.
 
-use super::block::{Blocks, Held};
-use super::cache::Division;
-use super::edit::Name;
-use super::open::TieredError;
-use super::probe::{Kind, ReadCold, Reader, Search, note_reader, reader_number};
-use super::record::LargeValue;
-use super::shortage::Shortage;
-use super::space::{RecordAt, Shares, Space};
-use super::stripes::Stripes;
+use crate::cache::Division;
+use crate::open::TieredError;
+use crate::shortage::Shortage;
+use crate::space::open_blocks::{RecordAt, Shares, Space};
+use crate::space::probe::{Kind, ReadCold, Reader, Search, note_reader, reader_number};
+use crate::space::record::LargeValue;
+use crate::space::stripes::Stripes;
+use crate::tier::edit::Name;
+use crate::tier::read::{Blocks, Held};
 use arc_swap::ArcSwap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -78,85 +78,85 @@ impl Settings {
 
 /// A store over DRAM and a slower tier, after HeterMM.
 pub struct Tiered {
-    pub(super) files: Arc<dyn Files>,
-    pub(super) directory: Directory,
-    pub(super) settings: Settings,
-    pub(super) memory: ArcSwap<Memory>,
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) directory: Directory,
+    pub(crate) settings: Settings,
+    pub(crate) memory: ArcSwap<Memory>,
     /// Makes the memory of an empty store.
-    pub(super) make: Make,
-    pub(super) blocks: Arc<Blocks>,
+    pub(crate) make: Make,
+    pub(crate) blocks: Arc<Blocks>,
     /// Records that indexes have read when they grew.
-    pub(super) index_reads: Arc<AtomicU64>,
-    pub(super) stripes: Stripes,
-    pub(super) log: Log,
+    pub(crate) index_reads: Arc<AtomicU64>,
+    pub(crate) stripes: Stripes,
+    pub(crate) log: Log,
     /// Where the log ended when the store was opened, and what was torn behind that.
-    pub(super) log_start: Position,
-    pub(super) tail: Option<Tail>,
-    pub(super) next_seq: AtomicU64,
+    pub(crate) log_start: Position,
+    pub(crate) tail: Option<Tail>,
+    pub(crate) next_seq: AtomicU64,
     /// The number of the next write when a thread last had nothing to do.
-    pub(super) seen_seq: AtomicU64,
+    pub(crate) seen_seq: AtomicU64,
     /// Everything with a lower number is gone.
-    pub(super) cleared_at: AtomicU64,
+    pub(crate) cleared_at: AtomicU64,
     /// Whether the open has not ended: DRAM does not have yet what the log and the tier have.
-    pub(super) is_recovering: AtomicBool,
+    pub(crate) is_recovering: AtomicBool,
     /// Whether a store without a log has let go of that of before.
-    pub(super) has_left_log: AtomicBool,
-    pub(super) manifest: Mutex<Option<Manifest>>,
-    pub(super) removals: Removals,
-    pub(super) watches: Arc<Watches>,
+    pub(crate) has_left_log: AtomicBool,
+    pub(crate) manifest: Mutex<Option<Manifest>>,
+    pub(crate) removals: Removals,
+    pub(crate) watches: Arc<Watches>,
     /// Held by the thread that flushes, and by the one that reorganises.
-    pub(super) flushing: Mutex<()>,
+    pub(crate) flushing: Mutex<()>,
     /// What has become of the background's flushes, and of its rewrites.
-    pub(super) flushes: Retry,
-    pub(super) rewrites: Retry,
-    pub(super) reorganising: Mutex<()>,
+    pub(crate) flushes: Retry,
+    pub(crate) rewrites: Retry,
+    pub(crate) reorganising: Mutex<()>,
     /// What the last flush lacked, the last rewrite for a removal, and the last record of the log.
-    pub(super) unsealed: Shortage,
-    pub(super) unreclaimed: Shortage,
-    pub(super) unlogged: Shortage,
+    pub(crate) unsealed: Shortage,
+    pub(crate) unreclaimed: Shortage,
+    pub(crate) unlogged: Shortage,
     /// Signalled when pages have become free.
-    pub(super) freed: Condvar,
-    pub(super) freed_lock: Mutex<()>,
+    pub(crate) freed: Condvar,
+    pub(crate) freed_lock: Mutex<()>,
     /// The number of the next file: the generation of a block, or a large value.
-    pub(super) next_file: AtomicU64,
+    pub(crate) next_file: AtomicU64,
     /// Large values that no live record names, and the numbers of their writes. They go once the
     /// log has these no more: until then an open looks for them.
-    pub(super) doomed: Mutex<Vec<(LargeValue, u64)>>,
+    pub(crate) doomed: Mutex<Vec<(LargeValue, u64)>>,
     /// Bytes of those that have come since the log began a segment for them, and the number below
     /// which records are to be sealed for that.
-    pub(super) doomed_bytes: AtomicU64,
-    pub(super) seal_below: AtomicU64,
+    pub(crate) doomed_bytes: AtomicU64,
+    pub(crate) seal_below: AtomicU64,
     /// Files of blocks that did not come into use. They may still be there, or come back when power
     /// fails.
-    pub(super) strays: Mutex<Vec<Name>>,
-    pub(super) division: Division,
+    pub(crate) strays: Mutex<Vec<Name>>,
+    pub(crate) division: Division,
     /// Looks at records when the division was thought over last.
-    pub(super) divided_at: AtomicU64,
+    pub(crate) divided_at: AtomicU64,
     /// Where the sweep goes on.
-    pub(super) swept: Mutex<Place>,
+    pub(crate) swept: Mutex<Place>,
     /// Files of large values that were written since the last sync of the log, by their numbers.
-    pub(super) unsynced: RwLock<Vec<(u64, Arc<dyn StoredFile>)>>,
-    pub(super) standing: Standing,
-    pub(super) synced_at: AtomicU64,
-    pub(super) chance: AtomicU64,
-    pub(super) counters: Counters,
+    pub(crate) unsynced: RwLock<Vec<(u64, Arc<dyn StoredFile>)>>,
+    pub(crate) standing: Standing,
+    pub(crate) synced_at: AtomicU64,
+    pub(crate) chance: AtomicU64,
+    pub(crate) counters: Counters,
     /// What the open has found damaged or lost.
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What a store has in DRAM: another one after it was cleared.
-pub(super) struct Memory {
-    pub(super) index: Box<dyn Table<Dram>>,
-    pub(super) space: Space,
+pub(crate) struct Memory {
+    pub(crate) index: Box<dyn Table<Dram>>,
+    pub(crate) space: Space,
     /// Whether its index has missed a record when it grew.
-    pub(super) has_failed: Arc<AtomicBool>,
+    pub(crate) has_failed: Arc<AtomicBool>,
     /// Reads its cold records for the index.
     reader: OnceLock<Arc<dyn ReadCold>>,
 }
 
 impl Memory {
     /// Has its index read cold records in `blocks`, and count them in `reads`.
-    pub(super) fn read_from(&self, blocks: &Arc<Blocks>, reads: &Arc<AtomicU64>) {
+    pub(crate) fn read_from(&self, blocks: &Arc<Blocks>, reads: &Arc<AtomicU64>) {
         let (blocks, reads) = (Arc::clone(blocks), Arc::clone(reads));
         let reader: Arc<dyn ReadCold> =
             Arc::new(Reader { blocks, reads, has_failed: Arc::clone(&self.has_failed) });
@@ -165,117 +165,117 @@ impl Memory {
     }
 
     /// The error of a write that finds no room since the index has all of it.
-    pub(super) fn is_full(&self) -> WriteError {
+    pub(crate) fn is_full(&self) -> WriteError {
         WriteError::DramFull { keys: self.index.len(), dram: self.space.pool.size() }
     }
 }
 
 /// Makes an empty memory, whose index has room for so many keys.
-pub(super) type Make = Box<dyn Fn(u64) -> Result<Memory, TieredError> + Send + Sync>;
+pub(crate) type Make = Box<dyn Fn(u64) -> Result<Memory, TieredError> + Send + Sync>;
 
 /// A thread's stay in a memory: nothing that it sees is reused meanwhile.
-pub(super) struct Here<'m> {
-    pub(super) memory: &'m Memory,
-    pub(super) guard: Guard<'m, Dram>,
-    pub(super) search: Search,
+pub(crate) struct Here<'m> {
+    pub(crate) memory: &'m Memory,
+    pub(crate) guard: Guard<'m, Dram>,
+    pub(crate) search: Search,
 }
 
 impl<'m> Here<'m> {
     #[inline(always)]
-    pub(super) fn enter(memory: &'m Memory) -> Result<Self, Forked> {
+    pub(crate) fn enter(memory: &'m Memory) -> Result<Self, Forked> {
         let guard = memory.space.pool.try_pin()?;
         Ok(Self { memory, guard, search: Search::begin(memory.space.map) })
     }
 
     /// The same for probes that consist of the two hashes of a key.
-    pub(super) fn enter_by_hashes(memory: &'m Memory) -> Result<Self, Forked> {
+    pub(crate) fn enter_by_hashes(memory: &'m Memory) -> Result<Self, Forked> {
         let guard = memory.space.pool.try_pin()?;
         Ok(Self { memory, guard, search: Search::by_hashes(memory.space.map) })
     }
 
     #[inline(always)]
-    pub(super) fn index(&self) -> &'m dyn Table<Dram> {
+    pub(crate) fn index(&self) -> &'m dyn Table<Dram> {
         &*self.memory.index
     }
 
     #[inline(always)]
-    pub(super) fn space(&self) -> &'m Space {
+    pub(crate) fn space(&self) -> &'m Space {
         &self.memory.space
     }
 
     /// The record at an address, if it lies in DRAM.
     #[inline(always)]
-    pub(super) fn record(&self, address: u64) -> Option<RecordAt> {
+    pub(crate) fn record(&self, address: u64) -> Option<RecordAt> {
         RecordAt::find(&self.guard, self.memory.space.map, address)
     }
 }
 
 /// Numbers since the store was opened.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     /// Bytes of keys and values that were written by users.
-    pub(super) written: AtomicU64,
+    pub(crate) written: AtomicU64,
     /// Bytes of keys and values that live records have, about.
-    pub(super) data: AtomicU64,
+    pub(crate) data: AtomicU64,
     /// Live records with an expiry, about.
-    pub(super) expiring: AtomicU64,
-    pub(super) expired: AtomicU64,
+    pub(crate) expiring: AtomicU64,
+    pub(crate) expired: AtomicU64,
     /// Reads of the tier.
-    pub(super) cold_reads: AtomicU64,
+    pub(crate) cold_reads: AtomicU64,
     /// Writes in place and to new places.
-    pub(super) in_place: AtomicU64,
-    pub(super) appended: AtomicU64,
+    pub(crate) in_place: AtomicU64,
+    pub(crate) appended: AtomicU64,
     /// Bytes that flushes and rewrites wrote to the tier.
-    pub(super) flushed_bytes: AtomicU64,
-    pub(super) rewritten_bytes: AtomicU64,
-    pub(super) flushes: AtomicU64,
-    pub(super) rewrites: AtomicU64,
-    pub(super) stalls: AtomicU64,
-    pub(super) stalled_ms: AtomicU64,
-    pub(super) skipped: AtomicU64,
+    pub(crate) flushed_bytes: AtomicU64,
+    pub(crate) rewritten_bytes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) rewrites: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    pub(crate) stalled_ms: AtomicU64,
+    pub(crate) skipped: AtomicU64,
 }
 
 impl Tiered {
-    pub(super) fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.directory.identity().store
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
     /// The memory that the store has now. Writers ask for it with their stripes locked.
     #[inline(always)]
-    pub(super) fn memory(&self) -> arc_swap::Guard<Arc<Memory>> {
+    pub(crate) fn memory(&self) -> arc_swap::Guard<Arc<Memory>> {
         self.memory.load()
     }
 
-    pub(super) fn has_expired(&self, expires_at: Option<u64>) -> bool {
+    pub(crate) fn has_expired(&self, expires_at: Option<u64>) -> bool {
         expires_at.is_some_and(|at| self.settings.clock.has_come(at))
     }
 
     /// A number that nobody can guess.
-    pub(super) fn draw(&self) -> u64 {
+    pub(crate) fn draw(&self) -> u64 {
         terrace_engine::mix(self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed))
     }
 
-    pub(super) fn manifest(&self) -> MutexGuard<'_, Option<Manifest>> {
+    pub(crate) fn manifest(&self) -> MutexGuard<'_, Option<Manifest>> {
         self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The block with this number on the tier.
-    pub(super) fn block(&self, number: u64) -> Option<Held> {
+    pub(crate) fn block(&self, number: u64) -> Option<Held> {
         self.blocks.get(number as usize)?.load_full()
     }
 
     /// All blocks on the tier.
-    pub(super) fn all_blocks(&self) -> impl Iterator<Item = Held> + '_ {
+    pub(crate) fn all_blocks(&self) -> impl Iterator<Item = Held> + '_ {
         let end = self.memory().space.numbers_end() as usize;
         self.blocks[..end].iter().filter_map(|block| block.load_full())
     }
 
     /// Makes every write so far durable.
-    pub(super) fn sync_log(&self) -> Result<(), WriteError> {
+    pub(crate) fn sync_log(&self) -> Result<(), WriteError> {
         if self.settings.durability == Durability::None {
             return self.sync_large();
         }
@@ -284,14 +284,14 @@ impl Tiered {
     }
 
     /// Syncs the files of large values that the log may name.
-    pub(super) fn sync_large(&self) -> Result<(), WriteError> {
+    pub(crate) fn sync_large(&self) -> Result<(), WriteError> {
         self.with_large_synced(|| ())
     }
 
     /// Syncs the files of large values that the log may name, and runs `sync`, which may make any
     /// record of the log durable. No large value comes into the log meanwhile; other threads may
     /// sync it, so that writers that wait for their records share a sync.
-    pub(super) fn with_large_synced<T>(&self, sync: impl FnOnce() -> T) -> Result<T, WriteError> {
+    pub(crate) fn with_large_synced<T>(&self, sync: impl FnOnce() -> T) -> Result<T, WriteError> {
         loop {
             let unsynced = self.unsynced.read().unwrap_or_else(PoisonError::into_inner);
             if !unsynced.is_empty() {
@@ -319,14 +319,14 @@ impl Tiered {
     }
 
     /// Waits until pages were freed, for `time` at most.
-    pub(super) fn wait_for_pages(&self, time: Duration) {
+    pub(crate) fn wait_for_pages(&self, time: Duration) {
         let lock = self.freed_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.freed.wait_timeout(lock, time);
     }
 }
 
 /// A memory with an index of the kind `I`, for about so many keys.
-pub(super) fn memory_with<I>(pool: Pool<Dram>, shares: Shares, keys: u64) -> Result<Memory, OpenError>
+pub(crate) fn memory_with<I>(pool: Pool<Dram>, shares: Shares, keys: u64) -> Result<Memory, OpenError>
 where
     I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
 {

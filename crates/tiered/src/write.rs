@@ -8,12 +8,12 @@
 //! A removal leaves a *tombstone*: a record that says so, without a word in the index. It keeps
 //! older versions on the tier from coming back, and goes when none is left.
 
-use super::cache::Side;
-use super::flush::Tries;
-use super::read::Probe;
-use super::record::{Copied, Kind, LargeValue, Record, Shape, hash_in};
-use super::space::{NoRoom, RecordAt, Room};
-use super::store::{Here, Memory, Tiered};
+use crate::cache::Side;
+use crate::read::Probe;
+use crate::space::open_blocks::{NoRoom, RecordAt, Room};
+use crate::space::record::{Copied, Kind, LargeValue, Record, Shape, hash_in};
+use crate::store::{Here, Memory, Tiered};
+use crate::upkeep::flush::Tries;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -30,7 +30,7 @@ use terrace_index::Swapped;
 const IN_PLACE_MAX: usize = 4096;
 
 /// Why a write did not happen.
-pub(super) enum Stuck {
+pub(crate) enum Stuck {
     /// There is no room now. The bytes that it needs.
     NoRoom(NoRoom, usize),
     Failed(WriteError),
@@ -43,32 +43,32 @@ impl<E: Into<WriteError>> From<E> for Stuck {
 }
 
 /// What a key had.
-pub(super) struct Old {
-    pub(super) address: u64,
-    pub(super) record: Option<RecordAt>,
-    pub(super) copied: Copied,
+pub(crate) struct Old {
+    pub(crate) address: u64,
+    pub(crate) record: Option<RecordAt>,
+    pub(crate) copied: Copied,
     /// Whether it cannot be read: then `copied` has its size and number only.
     is_damaged: bool,
 }
 
 /// What a key gets.
-pub(super) struct New<'a> {
-    pub(super) draft: Draft<'a>,
+pub(crate) struct New<'a> {
+    pub(crate) draft: Draft<'a>,
     /// Where its value lies, if that is large, and what the log has in its place.
-    pub(super) large: Option<LargeValue>,
-    pub(super) reference: Vec<u8>,
+    pub(crate) large: Option<LargeValue>,
+    pub(crate) reference: Vec<u8>,
     /// Whether the log has it.
-    pub(super) is_logged: Cell<bool>,
+    pub(crate) is_logged: Cell<bool>,
 }
 
 impl<'a> New<'a> {
     /// A value of a few bytes, or none.
-    pub(super) fn small(draft: Draft<'a>) -> Self {
+    pub(crate) fn small(draft: Draft<'a>) -> Self {
         Self { draft, large: None, reference: Vec::new(), is_logged: Cell::new(false) }
     }
 
     /// Its entry in the log.
-    pub(super) fn logged(&self) -> Draft<'_> {
+    pub(crate) fn logged(&self) -> Draft<'_> {
         match self.draft.content {
             Content::Put { expires_at, .. } if self.large.is_some() => {
                 let content = Content::Put { value: &self.reference, expires_at };
@@ -78,7 +78,7 @@ impl<'a> New<'a> {
         }
     }
 
-    pub(super) fn shape(&self, key_len: usize) -> Shape {
+    pub(crate) fn shape(&self, key_len: usize) -> Shape {
         match self.draft.content {
             Content::Tombstone => Shape { key_len, value_len: 0, expires: false, kind: Kind::Tombstone },
             Content::Put { value, expires_at } => {
@@ -107,7 +107,7 @@ fn record_bytes(out: &mut Vec<u8>, shape: Shape, seq: u64, probe: &[u8], new: &N
 }
 
 /// Stores a version of a key in the place of an earlier one, under the lock of its stripe.
-pub(super) fn store_in_place(here: &Here<'_>, at: RecordAt, record: &Record<'_>) {
+pub(crate) fn store_in_place(here: &Here<'_>, at: RecordAt, record: &Record<'_>) {
     BYTES.with_borrow_mut(|(bytes, _)| {
         bytes.clear();
         record.put(bytes);
@@ -118,7 +118,7 @@ pub(super) fn store_in_place(here: &Here<'_>, at: RecordAt, record: &Record<'_>)
 
 impl Tiered {
     /// What a key has, under the lock of its stripe.
-    pub(super) fn old(&self, here: &Here<'_>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
+    pub(crate) fn old(&self, here: &Here<'_>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
         let (word, read) = self.look_up(here, probe)?;
         let Some(address) = word else { return Ok(None) };
         let record = here.record(address);
@@ -128,7 +128,7 @@ impl Tiered {
     }
 
     /// The same for a write that needs no value of it: a damaged record is replaced like any other.
-    pub(super) fn old_to_replace(&self, here: &Here<'_>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
+    pub(crate) fn old_to_replace(&self, here: &Here<'_>, probe: &[u8]) -> Result<Option<Old>, ReadError> {
         let damage = match self.old(here, probe) {
             Err(damage @ ReadError::Corrupt { .. }) => damage,
             old => return old,
@@ -146,7 +146,7 @@ impl Tiered {
     }
 
     /// Appends an entry to the log, if the store keeps one.
-    pub(super) fn append(&self, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
+    pub(crate) fn append(&self, first: u64, drafts: &[Draft<'_>]) -> Result<u64, WriteError> {
         if self.settings.durability == Durability::None {
             return Ok(0);
         }
@@ -163,7 +163,7 @@ impl Tiered {
 
     /// Refuses a write that the log would refuse, before that takes a page: the pages of DRAM would
     /// fill with what nobody has written, and each one that is flushed takes room on the tier.
-    pub(super) fn check_room(&self, need: Need) -> Result<(), WriteError> {
+    pub(crate) fn check_room(&self, need: Need) -> Result<(), WriteError> {
         if self.settings.durability == Durability::None || need == Need::Reserve {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl Tiered {
     }
 
     /// Changes the index's word of a key, under the lock of its stripe.
-    pub(super) fn swap(
+    pub(crate) fn swap(
         &self,
         here: &Here<'_>,
         probe: &[u8],
@@ -202,7 +202,7 @@ impl Tiered {
 
     /// Makes one write, under the lock of the stripe, and returns the position in the log that it
     /// waits for.
-    pub(super) fn write_locked(
+    pub(crate) fn write_locked(
         &self,
         here: &Here<'_>,
         probe: &Probe,
@@ -222,7 +222,7 @@ impl Tiered {
     }
 
     /// The record of `old` if it can be changed to `new` in place.
-    pub(super) fn in_place(
+    pub(crate) fn in_place(
         &self,
         here: &Here<'_>,
         old: &Old,
@@ -310,7 +310,7 @@ impl Tiered {
     }
 
     /// Takes room for a record and fills it. It is locked for readers.
-    pub(super) fn stage(
+    pub(crate) fn stage(
         &self,
         here: &Here<'_>,
         (seq, shape): (u64, Shape),
@@ -330,14 +330,14 @@ impl Tiered {
     }
 
     /// Gives up a record that nobody has seen. A flush leaves it out.
-    pub(super) fn waste(&self, here: &Here<'_>, room: &Room) {
+    pub(crate) fn waste(&self, here: &Here<'_>, room: &Room) {
         // It stays locked, so that it is no tombstone either.
         let bytes = room.record.room(&here.guard) as u64;
         here.space().dead(here.space().map.block_of(room.address)).fetch_add(bytes, Relaxed);
     }
 
     /// Counts a record as dead.
-    pub(super) fn bury(&self, here: &Here<'_>, old: &Old) {
+    pub(crate) fn bury(&self, here: &Here<'_>, old: &Old) {
         let mut address = old.address;
         if let Some(record) = old.record.filter(|record| record.is_copy()) {
             address = record.original(&here.guard);
@@ -347,7 +347,7 @@ impl Tiered {
     }
 
     /// Counts a write, and dooms the large value that it replaces.
-    pub(super) fn count(&self, old: Option<&Old>, new: &New<'_>) {
+    pub(crate) fn count(&self, old: Option<&Old>, new: &New<'_>) {
         if let Some(old) = old {
             let shape = old.copied.shape;
             self.counters.skipped.fetch_add(old.is_damaged.into(), Relaxed);
@@ -364,7 +364,7 @@ impl Tiered {
     }
 
     /// Dooms the large value of a version that was replaced, if it has one.
-    pub(super) fn doom_old(&self, old: &Copied, new: &New<'_>) {
+    pub(crate) fn doom_old(&self, old: &Copied, new: &New<'_>) {
         if old.shape.kind == Kind::Large
             && let Some(large) = LargeValue::read(&old.inline)
             && new.large != Some(large)
@@ -374,7 +374,7 @@ impl Tiered {
     }
 
     /// Counts a live record in, and out.
-    pub(super) fn count_in(&self, shape: Shape) {
+    pub(crate) fn count_in(&self, shape: Shape) {
         if shape.kind != Kind::Tombstone {
             self.counters.data.fetch_add((shape.key_len + shape.value_len) as u64, Relaxed);
             self.counters.expiring.fetch_add(u64::from(shape.expires), Relaxed);
@@ -382,7 +382,7 @@ impl Tiered {
     }
 
     /// See [`Tiered::count_in`].
-    pub(super) fn uncount(&self, shape: Shape) {
+    pub(crate) fn uncount(&self, shape: Shape) {
         if shape.kind != Kind::Tombstone {
             // After an open, these are estimates.
             let less = |counter: &AtomicU64, by: u64| {
@@ -394,7 +394,7 @@ impl Tiered {
     }
 
     /// Writes a value's file first if it is large.
-    pub(super) fn prepare<'a>(&self, draft: Draft<'a>) -> Result<New<'a>, WriteError> {
+    pub(crate) fn prepare<'a>(&self, draft: Draft<'a>) -> Result<New<'a>, WriteError> {
         match draft.content {
             Content::Put { value, .. } if value.len() >= self.large_from() => {
                 let large = self.write_large(value)?;
@@ -406,7 +406,7 @@ impl Tiered {
     }
 
     /// Gives up the file of a value whose write has failed, unless the log names it.
-    pub(super) fn unprepare(&self, new: &New<'_>) {
+    pub(crate) fn unprepare(&self, new: &New<'_>) {
         let Some(large) = new.large.filter(|_| !new.is_logged.get()) else { return };
         // An open file keeps its room.
         let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
@@ -416,7 +416,7 @@ impl Tiered {
     }
 
     /// Makes a write that depends on nothing.
-    pub(super) fn write(&self, draft: Draft<'_>, how: Durably) -> Result<bool, WriteError> {
+    pub(crate) fn write(&self, draft: Draft<'_>, how: Durably) -> Result<bool, WriteError> {
         self.standing.check_writable()?;
         let durability = self.promised(how)?;
         let probe = self.probe(draft.key);
@@ -448,7 +448,7 @@ impl Tiered {
 
     /// Runs a write, and again when there is room, if it finds none. `need` says what it may do for
     /// that.
-    pub(super) fn with_room<T>(
+    pub(crate) fn with_room<T>(
         &self,
         need: Need,
         write: impl FnMut() -> Result<T, Stuck>,
@@ -497,7 +497,7 @@ impl Tiered {
         }
     }
 
-    pub(super) fn modify_key(
+    pub(crate) fn modify_key(
         &self,
         key: &[u8],
         change: &mut dyn FnMut(Option<terrace_engine::Entry<'_>>) -> Change,
@@ -537,7 +537,7 @@ impl Tiered {
     }
 
     /// The entry that a key had.
-    pub(super) fn live_of(&self, old: Option<&Old>) -> Result<Option<Live>, ReadError> {
+    pub(crate) fn live_of(&self, old: Option<&Old>) -> Result<Option<Live>, ReadError> {
         let Some(old) = old else { return Ok(None) };
         let live = self.live(old.copied.clone())?;
         live.ok_or_else(|| self.missing_large(&old.copied.inline).into())
@@ -545,7 +545,7 @@ impl Tiered {
 
     /// What `how` promises beyond visibility; `None` for nothing yet. Without a log, nothing can be
     /// promised.
-    pub(super) fn promised(&self, how: Durably) -> Result<Option<Durability>, WriteError> {
+    pub(crate) fn promised(&self, how: Durably) -> Result<Option<Durability>, WriteError> {
         let most = match self.standing.promises() {
             Durability::None => Durability::None,
             _ if self.files.outlasts_power() => Durability::Power,
@@ -558,7 +558,7 @@ impl Tiered {
     }
 
     /// Waits until the log up to `end` survives what was promised.
-    pub(super) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
+    pub(crate) fn wait_for_log(&self, end: u64, durability: Option<Durability>) -> Result<(), WriteError> {
         self.standing.check_process()?;
         let done = match durability {
             _ if end == 0 => Ok(()),

@@ -1,10 +1,10 @@
 //! Expired entries, checks, salvage, checkpoints.
 
-use super::block::{Held, path_of};
-use super::large;
-use super::record::{Copied, Kind, LargeValue, Record};
-use super::store::{Here, Tiered};
-use super::write::New;
+use crate::space::record::{Copied, Kind, LargeValue, Record};
+use crate::store::{Here, Tiered};
+use crate::tier::large;
+use crate::tier::read::{Held, path_of};
+use crate::write::New;
 use std::path::Path;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,7 +26,7 @@ const FINDINGS_MAX: usize = 1000;
 impl Tiered {
     /// Removes some entries that have expired: those in DRAM as the sweep goes through the index,
     /// those of a block when some of it are due.
-    pub(super) fn step_sweep(&self) -> Result<Rest, WriteError> {
+    pub(crate) fn step_sweep(&self) -> Result<Rest, WriteError> {
         if self.counters.expiring.load(Relaxed) == 0 {
             return Ok(Rest::Idle);
         }
@@ -97,7 +97,7 @@ impl Tiered {
     }
 
     /// Reads every record of every block, and compares it with its checksum.
-    pub(super) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
+    pub(crate) fn check_all(&self, progress: &mut dyn FnMut(u64, u64)) -> Report {
         let mut report = Report::default();
         let blocks: Vec<Held> = self.all_blocks().collect();
         let all: u64 = blocks.iter().map(|block| block.foot.records).sum();
@@ -200,7 +200,7 @@ impl Tiered {
     }
 
     /// Visits every entry of the store, and what is damaged.
-    pub(super) fn salvage_all(&self, each: &mut Salvage<'_>) {
+    pub(crate) fn salvage_all(&self, each: &mut Salvage<'_>) {
         let report = self.check_all(&mut |_, _| {});
         report.findings.into_iter().for_each(|finding| each(Err(finding)));
         let mut cursor = Cursor::START;
@@ -214,7 +214,7 @@ impl Tiered {
 
     /// A copy of the store as it is now, in a new directory: links to its blocks, its large values
     /// and the log, and a manifest of its own.
-    pub(super) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
+    pub(crate) fn make_checkpoint(&self, directory: &Path) -> Result<(), WriteError> {
         self.standing.check_writable()?;
         Standing::check_copy(&self.directory, directory)?;
         // Nothing changes the blocks meanwhile, and nothing is removed.

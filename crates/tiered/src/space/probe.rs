@@ -9,10 +9,10 @@
 //! An index that grows may need the hash of a key that it moves. Turbo never does. For the others a
 //! cold record is read at once, below the index's locks, through the reader that its space names.
 
-use super::block::{Blocks, Held};
-use super::record::Record;
-use super::record::{hash_in, second_hash};
-use super::space::{Map, RecordAt};
+use crate::space::open_blocks::{Map, RecordAt};
+use crate::space::record::Record;
+use crate::space::record::{hash_in, second_hash};
+use crate::tier::read::{Blocks, Held};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -53,31 +53,31 @@ thread_local! {
 }
 
 /// A search of this thread, until it is dropped.
-pub(super) struct Search {
+pub(crate) struct Search {
     outer: Option<Map>,
 }
 
 impl Search {
     /// Begins a search for records in the space `map`.
     #[inline(always)]
-    pub(super) fn begin(map: Map) -> Self {
+    pub(crate) fn begin(map: Map) -> Self {
         Self { outer: MAP.replace(Some(map)) }
     }
 
     /// Begins one for probes that consist of the two hashes of a key.
-    pub(super) fn by_hashes(map: Map) -> Self {
+    pub(crate) fn by_hashes(map: Map) -> Self {
         MODE.set(Mode::Hashes);
         Self::begin(map)
     }
 
     /// The cold record that was met, if there is one.
     #[inline(always)]
-    pub(super) fn take_met(&self) -> Option<u64> {
+    pub(crate) fn take_met(&self) -> Option<u64> {
         KNOWN.with_borrow_mut(|known| known.met.take())
     }
 
     /// The second hash of the key that a probe of this search stands for.
-    pub(super) fn second_in(&self, probe: &[u8]) -> u64 {
+    pub(crate) fn second_in(&self, probe: &[u8]) -> u64 {
         match MODE.get() {
             Mode::Keys => second_hash(&probe[8..]),
             Mode::Hashes => hash_in(&probe[8..]),
@@ -85,12 +85,12 @@ impl Search {
     }
 
     /// Forgets the records that were read: another key comes.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         KNOWN.with_borrow_mut(|known| known.read.clear());
     }
 
     /// Notes the probe of a cold record that was read.
-    pub(super) fn note(&self, address: u64, probe: &[u8]) {
+    pub(crate) fn note(&self, address: u64, probe: &[u8]) {
         match MODE.get() {
             Mode::Keys => self.note_as(address, probe),
             Mode::Hashes => self.note_as(address, &hashes_of(probe)),
@@ -98,7 +98,7 @@ impl Search {
     }
 
     /// Notes what a cold record has in the place of a probe of this search.
-    pub(super) fn note_as(&self, address: u64, probe: &[u8]) {
+    pub(crate) fn note_as(&self, address: u64, probe: &[u8]) {
         let probe = Box::from(probe);
         KNOWN.with_borrow_mut(|known| {
             known.read.retain(|(other, _)| *other != address);
@@ -119,19 +119,19 @@ impl Drop for Search {
 }
 
 /// Reads cold records for an index that moves them.
-pub(super) trait ReadCold: Send + Sync {
+pub(crate) trait ReadCold: Send + Sync {
     /// The probe of the record at an address; `None` if it cannot be read. Then the index is not to
     /// be trusted any more.
     fn probe_at(&self, map: Map, address: u64) -> Option<Box<[u8]>>;
 }
 
 /// The reader of a memory of a store.
-pub(super) struct Reader {
-    pub(super) blocks: Arc<Blocks>,
+pub(crate) struct Reader {
+    pub(crate) blocks: Arc<Blocks>,
     /// Records that the readers of the store have read.
-    pub(super) reads: Arc<AtomicU64>,
+    pub(crate) reads: Arc<AtomicU64>,
     /// Whether a record could not be read: of the memory.
-    pub(super) has_failed: Arc<AtomicBool>,
+    pub(crate) has_failed: Arc<AtomicBool>,
 }
 
 impl ReadCold for Reader {
@@ -153,13 +153,13 @@ impl ReadCold for Reader {
 static READERS: RwLock<Option<HashMap<u64, Weak<dyn ReadCold>>>> = RwLock::new(None);
 
 /// A number for a reader.
-pub(super) fn reader_number() -> u64 {
+pub(crate) fn reader_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Relaxed)
 }
 
 /// Notes the reader with this number, as long as it is in use.
-pub(super) fn note_reader(number: u64, reader: &Arc<dyn ReadCold>) {
+pub(crate) fn note_reader(number: u64, reader: &Arc<dyn ReadCold>) {
     let mut readers = READERS.write().unwrap_or_else(PoisonError::into_inner);
     let readers = readers.get_or_insert_default();
     readers.retain(|_, reader| reader.strong_count() > 0);

@@ -3,8 +3,8 @@
 //! Records check themselves, and their hash tells the store. So they are found without the fences,
 //! the entries and the foot, and behind any damage: a record begins at a multiple of eight.
 
-use super::block::{PAGE, PLACE};
-use super::record::{Record, Shape};
+use crate::space::record::{Record, Shape};
+use crate::tier::read::{PAGE, PLACE};
 use terrace_medium::files::StoredFile;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -14,7 +14,7 @@ const RECORD_MAX: usize = 1 << 20;
 const PIECE: usize = 4 << 20;
 
 /// A part of such a file.
-pub(super) enum Part<'b> {
+pub(crate) enum Part<'b> {
     /// A record.
     Record(Record<'b>),
     /// Bytes that are neither a record nor the end of a page: from this offset on.
@@ -23,7 +23,7 @@ pub(super) enum Part<'b> {
 
 /// The record of the store `store` that lies behind its place at the beginning of `bytes`, if there
 /// is a sound one.
-pub(super) fn record_in(bytes: &[u8], store: u64) -> Option<Record<'_>> {
+pub(crate) fn record_in(bytes: &[u8], store: u64) -> Option<Record<'_>> {
     let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     // Its length stands there twice. So one of both may be damaged, and most of what is no record
     // is told without a checksum.
@@ -69,7 +69,7 @@ impl Window<'_> {
 
 /// Visits all sound records of a store in the first `length` bytes of a file, and the damage
 /// between them.
-pub(super) fn visit(file: &dyn StoredFile, length: u64, store: u64, each: &mut dyn FnMut(Part<'_>)) {
+pub(crate) fn visit(file: &dyn StoredFile, length: u64, store: u64, each: &mut dyn FnMut(Part<'_>)) {
     let mut window = Window { file, length, bytes: Vec::new(), at: 0 };
     let (mut at, mut damage) = (0, None);
     while at < length {

@@ -16,10 +16,10 @@
 //! where a tombstone lies. So a version of a removed key stays at first, and goes once all is
 //! sealed that was written until then.
 
-use super::block::{Block, BlockWriter, Held, path_of};
-use super::edit::{Edit, Name};
-use super::record::{Kind, LargeValue, Record};
-use super::store::{Here, Memory, Tiered};
+use crate::space::record::{Kind, LargeValue, Record};
+use crate::store::{Here, Memory, Tiered};
+use crate::tier::edit::{Edit, Name};
+use crate::tier::read::{Block, BlockWriter, Held, path_of};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use terrace_engine::{Durability, ReadError, Rest, WriteError};
@@ -70,13 +70,13 @@ enum Present {
 
 impl Tiered {
     /// Rewrites a block, or gathers some, if there is one worth it.
-    pub(super) fn step_reclaim(&self) -> Result<Rest, WriteError> {
+    pub(crate) fn step_reclaim(&self) -> Result<Rest, WriteError> {
         let Ok(reorganising) = self.reorganising.try_lock() else { return Ok(Rest::Idle) };
         self.reclaim_one(&reorganising)
     }
 
     /// The same for a removal that finds no room. Returns whether a block was rewritten.
-    pub(super) fn reclaim_some(&self) -> Result<bool, WriteError> {
+    pub(crate) fn reclaim_some(&self) -> Result<bool, WriteError> {
         if self.is_recovering.load(Relaxed) || self.lacks_room(&self.unreclaimed).is_some() {
             return Ok(false);
         }
@@ -128,7 +128,7 @@ impl Tiered {
     }
 
     /// Rewrites all blocks that have dead records.
-    pub(super) fn reclaim_all(&self) -> Result<(), WriteError> {
+    pub(crate) fn reclaim_all(&self) -> Result<(), WriteError> {
         let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = self.memory.load_full();
         let blocks: Vec<Held> = self.all_blocks().collect();
@@ -238,7 +238,7 @@ impl Tiered {
     /// Tells the index where records are now.
     fn move_words(&self, memory: &Arc<Memory>, moves: Moves) -> Result<(), WriteError> {
         for (probe, from, to) in moves.into_iter().filter(|(_, from, to)| from != to) {
-            let _stripe = self.stripes.lock(super::record::hash_in(&probe));
+            let _stripe = self.stripes.lock(crate::space::record::hash_in(&probe));
             let here = Here::enter(memory)?;
             here.search.note(from, &probe);
             match self.look_up(&here, &probe)?.0 {

@@ -13,25 +13,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use terrace_disk::codec::{Reader, put_varint};
 
 /// The number and the generation of a block.
-pub(super) type Name = (u64, u64);
+pub(crate) type Name = (u64, u64);
 
 /// A block, and the checksum of its entries: it tells the file from another one of the same name. 0
 /// if it is not known.
-pub(super) type Summed = (Name, u64);
+pub(crate) type Summed = (Name, u64);
 
 /// An edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Edit {
+pub(crate) struct Edit {
     /// Everything with a lower sequence number is gone, and so are all blocks of before.
-    pub(super) cleared: Option<u64>,
-    pub(super) added: Vec<Summed>,
-    pub(super) removed: Vec<Name>,
+    pub(crate) cleared: Option<u64>,
+    pub(crate) added: Vec<Summed>,
+    pub(crate) removed: Vec<Name>,
     /// How many bits of an address are the offset in its block; 0 if that is known.
-    pub(super) block_shift: u32,
+    pub(crate) block_shift: u32,
 }
 
 impl Edit {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.cleared.map_or(0, |seq| seq + 1));
         let added: Vec<Name> = self.added.iter().map(|(name, _)| *name).collect();
@@ -48,7 +48,7 @@ impl Edit {
     }
 
     /// The edit in these bytes; `None` if they are none.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let cleared = reader.varint()?.checked_sub(1);
         let mut names = || {
@@ -66,16 +66,16 @@ impl Edit {
 
 /// What the edits of a manifest add up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    pub(super) cleared_at: u64,
-    pub(super) blocks: BTreeMap<Name, u64>,
+pub(crate) struct Plan {
+    pub(crate) cleared_at: u64,
+    pub(crate) blocks: BTreeMap<Name, u64>,
     /// Blocks of before.
-    pub(super) gone: BTreeSet<Name>,
-    pub(super) block_shift: u32,
+    pub(crate) gone: BTreeSet<Name>,
+    pub(crate) block_shift: u32,
 }
 
 impl Plan {
-    pub(super) fn add(&mut self, edit: Edit) -> Result<(), &'static str> {
+    pub(crate) fn add(&mut self, edit: Edit) -> Result<(), &'static str> {
         if let Some(seq) = edit.cleared {
             self.cleared_at = seq;
             self.gone.extend(std::mem::take(&mut self.blocks).into_keys());

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A number that tells threads apart, and counts from 0.
-pub(super) fn thread_number() -> usize {
+pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static OWN: Cell<Option<usize>> = const { Cell::new(None) });
     OWN.with(|own| match own.get() {
@@ -29,7 +29,7 @@ pub(super) fn thread_number() -> usize {
 }
 
 /// A batch that is being published.
-pub(super) struct Batch {
+pub(crate) struct Batch {
     is_done: AtomicBool,
     /// The probes of its keys, and the index's words before.
     before: BTreeMap<Box<[u8]>, Option<u64>>,
@@ -37,7 +37,7 @@ pub(super) struct Batch {
 
 #[repr(align(64))]
 #[derive(Default)]
-pub(super) struct Stripe {
+pub(crate) struct Stripe {
     lock: Mutex<()>,
     /// Odd while a writer changes a key.
     changes: AtomicU64,
@@ -46,29 +46,29 @@ pub(super) struct Stripe {
 }
 
 /// The stripes of a store.
-pub(super) struct Stripes(Box<[Stripe]>);
+pub(crate) struct Stripes(Box<[Stripe]>);
 
 /// The locks of some stripes.
-pub(super) struct Locked<'s> {
+pub(crate) struct Locked<'s> {
     stripes: Vec<(&'s Stripe, MutexGuard<'s, ()>)>,
 }
 
 impl Stripes {
     /// So many stripes, a power of two.
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         assert!(count.is_power_of_two(), "a power of two");
         Self((0..count).map(|_| Stripe::default()).collect())
     }
 
     /// The stripe of a hash. (The index takes the top bits.)
     #[inline(always)]
-    pub(super) fn of(&self, hash: u64) -> &Stripe {
+    pub(crate) fn of(&self, hash: u64) -> &Stripe {
         &self.0[hash as usize & (self.0.len() - 1)]
     }
 
     /// Locks the stripe of a key.
     #[inline(always)]
-    pub(super) fn lock(&self, hash: u64) -> One<'_> {
+    pub(crate) fn lock(&self, hash: u64) -> One<'_> {
         let stripe = self.of(hash);
         let guard = stripe.lock.lock().unwrap_or_else(PoisonError::into_inner);
         // ORDER: AcqRel: the changes come between this and the drop.
@@ -77,7 +77,7 @@ impl Stripes {
     }
 
     /// Locks the stripe of a key if no thread has it.
-    pub(super) fn try_lock(&self, hash: u64) -> Option<One<'_>> {
+    pub(crate) fn try_lock(&self, hash: u64) -> Option<One<'_>> {
         let stripe = self.of(hash);
         let guard = stripe.lock.try_lock().ok()?;
         stripe.changes.fetch_add(1, AcqRel);
@@ -85,7 +85,7 @@ impl Stripes {
     }
 
     /// Locks the stripes of some keys, in an order that all threads keep.
-    pub(super) fn lock_all(&self, hashes: impl Iterator<Item = u64>) -> Locked<'_> {
+    pub(crate) fn lock_all(&self, hashes: impl Iterator<Item = u64>) -> Locked<'_> {
         let mut places: Vec<usize> = hashes.map(|hash| hash as usize & (self.0.len() - 1)).collect();
         places.sort_unstable();
         places.dedup();
@@ -99,20 +99,20 @@ impl Stripes {
     }
 
     /// Waits until every writer that holds a lock now has let go of it.
-    pub(super) fn pass_all(&self) {
+    pub(crate) fn pass_all(&self) {
         for stripe in &self.0 {
             drop(stripe.lock.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
     /// Locks all.
-    pub(super) fn lock_each(&self) -> Locked<'_> {
+    pub(crate) fn lock_each(&self) -> Locked<'_> {
         self.lock_all(0..self.0.len() as u64)
     }
 }
 
 /// The lock of one stripe.
-pub(super) struct One<'s> {
+pub(crate) struct One<'s> {
     stripe: &'s Stripe,
     _guard: MutexGuard<'s, ()>,
 }
@@ -132,7 +132,7 @@ impl Drop for Locked<'_> {
 impl Stripe {
     /// A number that is the same before and after some reads if nothing has changed meanwhile.
     /// `None` while something changes.
-    pub(super) fn changes(&self) -> Option<u64> {
+    pub(crate) fn changes(&self) -> Option<u64> {
         let changes = self.changes.load(Acquire);
         changes.is_multiple_of(2).then_some(changes)
     }
@@ -140,7 +140,7 @@ impl Stripe {
     /// What the index had for a probe before a batch that is not done; `None` if there is no such
     /// batch. To be asked behind a look into the index.
     #[inline(always)]
-    pub(super) fn before(&self, probe: &[u8]) -> Option<Option<u64>> {
+    pub(crate) fn before(&self, probe: &[u8]) -> Option<Option<u64>> {
         // ORDER: Acquire: pairs with the Release of `publish`.
         if self.has_batch.load(Acquire) { self.before_batch(probe) } else { None }
     }
@@ -161,7 +161,7 @@ impl Stripe {
 impl Locked<'_> {
     /// Runs `publish`, whose changes readers see at one instant. `before` has the index's words for
     /// the probes of all keys that change.
-    pub(super) fn publish<T>(
+    pub(crate) fn publish<T>(
         &self,
         before: BTreeMap<Box<[u8]>, Option<u64>>,
         publish: impl FnOnce() -> T,

@@ -8,14 +8,14 @@
 //! What is known of all keys may take more memory than there is. So the files are read once for
 //! each part of the hashes, as for an open.
 
-use super::block::{self, Block, Mention};
-use super::edit::{Edit, Name, Plan, Summed};
-use super::entries::hash_parts;
-use super::large;
-use super::open::NAME;
-use super::record::{Kind, LargeValue, Record, second_hash};
-use super::sound::{self, Part};
-use super::unnamed;
+use crate::open::NAME;
+use crate::space::record::{Kind, LargeValue, Record, second_hash};
+use crate::tier::edit::{Edit, Name, Plan, Summed};
+use crate::tier::entries::hash_parts;
+use crate::tier::large;
+use crate::tier::read::{self as block, Block, Mention};
+use crate::tier::sound::{self, Part};
+use crate::tier::unnamed;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

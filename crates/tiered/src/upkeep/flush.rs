@@ -7,14 +7,14 @@
 //! of it. *Freeing* takes the pages of the
 //! oldest sealed block, when pages are needed.
 
-use super::block::{self, Block, BlockWriter, path_of};
-use super::cache::Touched;
-use super::edit::{Edit, Name};
-use super::record::{Kind, large_of};
-use super::shortage::Shortage;
-use super::space::{NoRoom, RecordAt, Resident};
-use super::store::{Here, Memory, Tiered};
-use super::stripes::Locked;
+use crate::cache::Touched;
+use crate::shortage::Shortage;
+use crate::space::open_blocks::{NoRoom, RecordAt, Resident};
+use crate::space::record::{Kind, large_of};
+use crate::space::stripes::Locked;
+use crate::store::{Here, Memory, Tiered};
+use crate::tier::edit::{Edit, Name};
+use crate::tier::read::{self as block, Block, BlockWriter, path_of};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -36,15 +36,15 @@ const RACES_MAX: u32 = 8;
 const LOG_TRIES_MAX: u32 = 16;
 
 /// What a write has tried to find room.
-pub(super) struct Tries {
+pub(crate) struct Tries {
     need: Need,
-    pub(super) all: u32,
+    pub(crate) all: u32,
     /// Times that nothing was left to flush.
     idle: u32,
 }
 
 impl Tries {
-    pub(super) fn of(need: Need) -> Self {
+    pub(crate) fn of(need: Need) -> Self {
         Self { need, all: 0, idle: 0 }
     }
 }
@@ -52,7 +52,7 @@ impl Tries {
 impl Tiered {
     /// Makes room for a write that found none, or waits for the thread that makes some. Refuses the
     /// write at once where nothing is left to make or to wait for.
-    pub(super) fn make_room(&self, why: NoRoom, wanted: usize, tries: &mut Tries) -> Result<(), WriteError> {
+    pub(crate) fn make_room(&self, why: NoRoom, wanted: usize, tries: &mut Tries) -> Result<(), WriteError> {
         let began = self.settings.clock.now_ms();
         tries.all += 1;
         if tries.all == 1 {
@@ -104,12 +104,12 @@ impl Tiered {
 
     /// The error that an attempt of this kind would meet: the last one lacked room, and the tier
     /// has not become emptier. So a full store refuses each write at once.
-    pub(super) fn lacks_room(&self, shortage: &Shortage) -> Option<WriteError> {
+    pub(crate) fn lacks_room(&self, shortage: &Shortage) -> Option<WriteError> {
         shortage.error(|| self.files.free_bytes(self.path()).ok(), || self.settings.clock.now_ms())
     }
 
     /// Notes whether an attempt lacked room.
-    pub(super) fn note_room<T>(&self, shortage: &Shortage, done: &Result<T, WriteError>) {
+    pub(crate) fn note_room<T>(&self, shortage: &Shortage, done: &Result<T, WriteError>) {
         if let Some(error) = done.as_ref().err().filter(|error| error.lacks_room()) {
             let free = self.files.free_bytes(self.path()).unwrap_or(0);
             shortage.note(error, free, self.settings.clock.now_ms());
@@ -126,7 +126,7 @@ impl Tiered {
 
     /// Makes room on the tier for a removal whose record the log has refused: seals a block, so
     /// that the log may become shorter, or rewrites one. Returns whether it has.
-    pub(super) fn make_room_in_log(&self, tries: &mut Tries) -> Result<bool, WriteError> {
+    pub(crate) fn make_room_in_log(&self, tries: &mut Tries) -> Result<bool, WriteError> {
         tries.all += 1;
         if tries.all > LOG_TRIES_MAX || self.is_recovering.load(Relaxed) {
             return Ok(false);
@@ -149,7 +149,7 @@ impl Tiered {
 
     /// Ends the pauses of background work that lacked room, where there is so much now that it does
     /// not lack it.
-    pub(super) fn look_for_room(&self) {
+    pub(crate) fn look_for_room(&self) {
         let now = self.settings.clock.now_ms();
         let lacks_room = |work: &Retry| work.too_early(now).is_some_and(|error| error.lacks_room());
         if lacks_room(&self.flushes) || lacks_room(&self.rewrites) {
@@ -161,7 +161,7 @@ impl Tiered {
     }
 
     /// Forgets what background work and flushes lacked: there is room now.
-    pub(super) fn forget_shortage(&self) {
+    pub(crate) fn forget_shortage(&self) {
         self.flushes.succeed();
         self.rewrites.succeed();
         self.unsealed.forget();
@@ -248,7 +248,7 @@ impl Tiered {
     }
 
     /// Removes the files of all large values that nothing needs any more.
-    pub(super) fn end_doomed(&self) -> Result<(), WriteError> {
+    pub(crate) fn end_doomed(&self) -> Result<(), WriteError> {
         if self.doomed.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Ok(());
         }
@@ -261,7 +261,7 @@ impl Tiered {
     }
 
     /// As [`Standing::with_reserve`](terrace_engine::Standing::with_reserve), with the log's.
-    pub(super) fn with_reserve<T>(
+    pub(crate) fn with_reserve<T>(
         &self,
         job: impl FnMut() -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
@@ -269,7 +269,7 @@ impl Tiered {
     }
 
     /// A step of the background work that keeps pages free.
-    pub(super) fn step_flush(&self) -> Result<Rest, WriteError> {
+    pub(crate) fn step_flush(&self) -> Result<Rest, WriteError> {
         let Ok(_flushing) = self.flushing.try_lock() else { return Ok(Rest::Idle) };
         if self.has_much_doomed() {
             self.with_reserve(|| self.move_on())?;
@@ -280,7 +280,7 @@ impl Tiered {
     }
 
     /// Seals all blocks that have records, so that the tier has everything.
-    pub(super) fn seal_all(&self) -> Result<(), WriteError> {
+    pub(crate) fn seal_all(&self) -> Result<(), WriteError> {
         let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.settings.durability == Durability::None {
             let mut manifest = self.manifest();
@@ -297,7 +297,7 @@ impl Tiered {
     /// Seals all blocks while nothing is written. Without a log, a block must not leave out a
     /// version whose successor is in DRAM alone: that was visible before, and is asked for. The
     /// caller is the thread that flushes, and has locked all stripes.
-    pub(super) fn seal_at_once(
+    pub(crate) fn seal_at_once(
         &self,
         manifest: &mut Option<Manifest>,
         all: &Locked<'_>,
@@ -359,7 +359,7 @@ impl Tiered {
 
     /// Removes a file that did not come into use, though it may be whole. After a failed edit the
     /// manifest may name it, and the store takes no more writes: then the next open decides.
-    pub(super) fn discard(&self, name: Name) {
+    pub(crate) fn discard(&self, name: Name) {
         if !self.standing.is_stopped() {
             self.strays.lock().unwrap_or_else(PoisonError::into_inner).push(name);
             self.remove_unfinished(name);
@@ -367,7 +367,7 @@ impl Tiered {
     }
 
     /// Removes the file of a block that has no records, and so no end.
-    pub(super) fn remove_unfinished(&self, (number, generation): Name) {
+    pub(crate) fn remove_unfinished(&self, (number, generation): Name) {
         if !self.standing.is_stopped() {
             // The next open removes what is left here.
             let _ = self.files.remove(&path_of(self.path(), number, generation));
@@ -377,7 +377,7 @@ impl Tiered {
     /// Makes sure that no discarded file is there, or comes back. To an open, one with records that
     /// neither the log nor a block has would prove that edits are lost: so this comes before each
     /// edit, and before the log lets go of records.
-    pub(super) fn remove_strays(&self) -> Result<(), WriteError> {
+    pub(crate) fn remove_strays(&self) -> Result<(), WriteError> {
         let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
         if strays.is_empty() {
             return Ok(());
@@ -461,7 +461,7 @@ impl Tiered {
         Ok(true)
     }
 
-    pub(super) fn sync_names(&self) -> Result<(), WriteError> {
+    pub(crate) fn sync_names(&self) -> Result<(), WriteError> {
         let synced = self.files.sync_directory(self.path());
         synced.map_err(|error| self.standing.failed(DiskError::room("sync", self.path())(error)))
     }
@@ -488,7 +488,7 @@ impl Tiered {
 
     /// Whether the index's word of a key is one of these. A writer that has changed it, and takes
     /// that back, does not count.
-    pub(super) fn names(
+    pub(crate) fn names(
         &self,
         here: &Here<'_>,
         probe: &[u8],
@@ -499,14 +499,14 @@ impl Tiered {
 
     /// What the index's word of a key tells: at once if it `is_enough`, or when no writer is about
     /// to change it, or to take that back.
-    pub(super) fn settled<T>(
+    pub(crate) fn settled<T>(
         &self,
         here: &Here<'_>,
         probe: &[u8],
         tell: impl Fn(Option<u64>) -> T,
         is_enough: impl Fn(&T) -> bool,
     ) -> Result<T, ReadError> {
-        let hash = super::record::hash_in(probe);
+        let hash = crate::space::record::hash_in(probe);
         let before = self.stripes.of(hash).changes();
         let look = || Ok::<_, ReadError>(tell(self.look_up(here, probe)?.0));
         let told = look()?;
@@ -518,7 +518,7 @@ impl Tiered {
     }
 
     /// An edit that makes the present blocks out of nothing. Called under the manifest's lock.
-    pub(super) fn whole(&self) -> Edit {
+    pub(crate) fn whole(&self) -> Edit {
         Edit {
             cleared: Some(self.cleared_at.load(Relaxed)),
             added: self.all_blocks().map(|block| block.summed()).collect(),
@@ -528,7 +528,7 @@ impl Tiered {
     }
 
     /// Makes an edit durable. A failure stops all writes: what the manifest has is unknown then.
-    pub(super) fn write_edit(&self, manifest: &mut Option<Manifest>, edit: &Edit) -> Result<(), WriteError> {
+    pub(crate) fn write_edit(&self, manifest: &mut Option<Manifest>, edit: &Edit) -> Result<(), WriteError> {
         let manifest = manifest.as_mut().ok_or(WriteError::ReadOnly)?;
         self.standing.check_writable()?;
         self.standing.check_place(&self.directory)?;
@@ -552,7 +552,7 @@ impl Tiered {
 
     /// Lets go of the log up to the first record that the tier does not have. All writes with lower
     /// numbers than `bound` are noted in their blocks, and in the log.
-    pub(super) fn release_log(&self, bound: u64) -> Result<(), WriteError> {
+    pub(crate) fn release_log(&self, bound: u64) -> Result<(), WriteError> {
         if self.is_recovering.load(Relaxed) {
             // An open that a crash ends is repeated: it needs all of the log.
             return Ok(());

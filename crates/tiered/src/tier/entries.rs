@@ -4,7 +4,7 @@
 //! from front to back and once, and a part has the keys whose hashes lie within some bounds. (The
 //! paper's table of all keys may take more memory than there is.)
 
-use super::block::{EntryReader, Held, Mention};
+use crate::tier::read::{EntryReader, Held, Mention};
 use std::collections::BTreeMap;
 use terrace_disk::DiskError;
 
@@ -14,7 +14,7 @@ const FOUND_BYTES: u64 = 64;
 const PIECE: (u64, u64) = (16 << 10, 1 << 20);
 
 /// Bounds of hashes, with both ends, of which each has as many records as `memory` has room for.
-pub(super) fn hash_parts(records: u64, memory: u64) -> impl ExactSizeIterator<Item = (u64, u64)> {
+pub(crate) fn hash_parts(records: u64, memory: u64) -> impl ExactSizeIterator<Item = (u64, u64)> {
     let parts = (records * FOUND_BYTES).div_ceil(memory).max(1).next_power_of_two().min(1 << 20);
     let width = (u64::MAX / parts).max(1);
     (0..parts as u32).map(move |part| {
@@ -25,15 +25,15 @@ pub(super) fn hash_parts(records: u64, memory: u64) -> impl ExactSizeIterator<It
 
 /// A version of a key in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Found {
-    pub(super) hash: u64,
-    pub(super) second: u64,
-    pub(super) seq: u64,
-    pub(super) block: u32,
-    pub(super) offset: u32,
+pub(crate) struct Found {
+    pub(crate) hash: u64,
+    pub(crate) second: u64,
+    pub(crate) seq: u64,
+    pub(crate) block: u32,
+    pub(crate) offset: u32,
     /// Bytes of the record, in words.
     words: u32,
-    pub(super) is_tombstone: bool,
+    pub(crate) is_tombstone: bool,
 }
 
 impl Found {
@@ -44,7 +44,7 @@ impl Found {
     }
 
     /// Bytes of the record.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         8 * u64::from(self.words)
     }
 
@@ -54,7 +54,7 @@ impl Found {
 }
 
 /// The entries of all blocks.
-pub(super) struct Entries {
+pub(crate) struct Entries {
     readers: Vec<EntryReader>,
     parts: Box<dyn ExactSizeIterator<Item = (u64, u64)>>,
     /// A part that was read ahead.
@@ -62,12 +62,12 @@ pub(super) struct Entries {
     /// All that is older is gone.
     cleared_at: u64,
     /// Bytes of older versions, by block.
-    pub(super) dead: BTreeMap<u64, u64>,
+    pub(crate) dead: BTreeMap<u64, u64>,
 }
 
 impl Entries {
     /// The entries of these blocks, whose parts take `memory` bytes, about.
-    pub(super) fn of(blocks: &[Held], cleared_at: u64, memory: u64) -> Self {
+    pub(crate) fn of(blocks: &[Held], cleared_at: u64, memory: u64) -> Self {
         let records = blocks.iter().map(|block| block.foot.records).sum();
         let piece = (memory / 2 / (blocks.len() as u64).max(1)).clamp(PIECE.0, PIECE.1);
         let reader = |block: &Held| EntryReader::new(block.clone(), piece);
@@ -76,7 +76,7 @@ impl Entries {
     }
 
     /// How many keys are there, about: as many times as there are parts as the first part has.
-    pub(super) fn count_keys(&mut self) -> Result<u64, DiskError> {
+    pub(crate) fn count_keys(&mut self) -> Result<u64, DiskError> {
         let parts = self.parts.len() as u64;
         self.first = self.next_part()?;
         let of_first = self.first.iter().flatten().filter(|found| !found.is_tombstone).count() as u64;
@@ -84,7 +84,7 @@ impl Entries {
     }
 
     /// The newest versions of the keys of the next part, in the order of their hashes.
-    pub(super) fn next_part(&mut self) -> Result<Option<Vec<Found>>, DiskError> {
+    pub(crate) fn next_part(&mut self) -> Result<Option<Vec<Found>>, DiskError> {
         if self.first.is_some() {
             return Ok(self.first.take());
         }
@@ -117,7 +117,7 @@ impl Entries {
     ///
     /// # Errors
     /// The entries of a block do not match their checksum.
-    pub(super) fn finish(self) -> Result<Vec<u64>, DiskError> {
+    pub(crate) fn finish(self) -> Result<Vec<u64>, DiskError> {
         let mut large = Vec::new();
         for reader in self.readers {
             large.extend(reader.finish()?);

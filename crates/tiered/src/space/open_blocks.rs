@@ -16,7 +16,7 @@
 //! with an open page. A flusher that needs a page takes it from its seat, so an idle thread keeps
 //! nothing (the paper's alarm is looked at only by a thread that writes).
 
-use super::record::{Copied, HEADER, Shape, VERSION_BITS};
+use crate::space::record::{Copied, HEADER, Shape, VERSION_BITS};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -28,7 +28,7 @@ use terrace_pool::{Guard, Pool, PoolFull};
 /// Flag of a block that takes no changes in place.
 const CLOSED: u64 = 1;
 /// Flag of a block that has copies of records on the tier.
-pub(super) const CACHE: u64 = 2;
+pub(crate) const CACHE: u64 = 2;
 const FLAGS: u64 = 7;
 /// Addresses end here: an index has room for so many.
 const ADDRESS_BITS: u32 = 44;
@@ -40,7 +40,7 @@ const TOUCHED: u64 = 1 << 63;
 
 /// Where the map lies, and how addresses are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Map {
+pub(crate) struct Map {
     table: u64,
     block_shift: u32,
     page_shift: u32,
@@ -49,21 +49,21 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) fn reader(self) -> u64 {
+    pub(crate) fn reader(self) -> u64 {
         self.reader
     }
 
     #[inline(always)]
-    pub(super) fn block_of(self, address: u64) -> u64 {
+    pub(crate) fn block_of(self, address: u64) -> u64 {
         address >> self.block_shift
     }
 
     #[inline(always)]
-    pub(super) fn offset_of(self, address: u64) -> u64 {
+    pub(crate) fn offset_of(self, address: u64) -> u64 {
         address & ((1 << self.block_shift) - 1)
     }
 
-    pub(super) fn address(self, block: u64, offset: u64) -> u64 {
+    pub(crate) fn address(self, block: u64, offset: u64) -> u64 {
         block << self.block_shift | offset
     }
 
@@ -74,7 +74,7 @@ impl Map {
 
 /// A record in DRAM.
 #[derive(Clone, Copy)]
-pub(super) struct RecordAt {
+pub(crate) struct RecordAt {
     at: u64,
     flags: u64,
 }
@@ -82,7 +82,7 @@ pub(super) struct RecordAt {
 impl RecordAt {
     /// The record at an address, if it lies in DRAM.
     #[inline(always)]
-    pub(super) fn find<M: MappedMedium>(guard: &Guard<'_, M>, map: Map, address: u64) -> Option<Self> {
+    pub(crate) fn find<M: MappedMedium>(guard: &Guard<'_, M>, map: Map, address: u64) -> Option<Self> {
         let region = guard.pool().region();
         let load = |at: u64| {
             // ORDER: Acquire: pairs with the Release of `Space::take_page` and of those that free.
@@ -101,17 +101,17 @@ impl RecordAt {
     }
 
     /// Its place in the pool.
-    pub(super) fn at(self) -> u64 {
+    pub(crate) fn at(self) -> u64 {
         self.at
     }
 
     /// Whether it may be changed in place.
-    pub(super) fn is_open(self) -> bool {
+    pub(crate) fn is_open(self) -> bool {
         self.flags & (CLOSED | CACHE) == 0
     }
 
     /// Whether it is a copy of a record on the tier.
-    pub(super) fn is_copy(self) -> bool {
+    pub(crate) fn is_copy(self) -> bool {
         self.flags & CACHE != 0
     }
 
@@ -122,7 +122,7 @@ impl RecordAt {
 
     /// The hash and the key.
     #[inline(always)]
-    pub(super) fn probe<'g, M: MappedMedium>(self, guard: &'g Guard<'_, M>) -> Option<&'g [u8]> {
+    pub(crate) fn probe<'g, M: MappedMedium>(self, guard: &'g Guard<'_, M>) -> Option<&'g [u8]> {
         // ORDER: Relaxed: the index's word, or the lock of the stripe, came first. The parts of the
         // shape that decide here never change.
         let shape = Shape::decode(self.word(guard, 0).load(guard.pool().medium(), Relaxed))?;
@@ -130,14 +130,14 @@ impl RecordAt {
     }
 
     /// The address of the record on the tier that this is a copy of.
-    pub(super) fn original<M: MappedMedium>(self, guard: &Guard<'_, M>) -> u64 {
+    pub(crate) fn original<M: MappedMedium>(self, guard: &Guard<'_, M>) -> u64 {
         let before = Offset::<Word>::new(self.at - 8);
         guard.pool().region().at(before).load(guard.pool().medium(), Relaxed)
     }
 
     /// Its parts; the value is copied. `None` while it is written: it will be another version soon.
     #[inline(always)]
-    pub(super) fn read<M: MappedMedium>(self, guard: &Guard<'_, M>) -> Option<Copied> {
+    pub(crate) fn read<M: MappedMedium>(self, guard: &Guard<'_, M>) -> Option<Copied> {
         let medium = guard.pool().medium();
         // ORDER: Acquire, all of them, in this order: what was loaded belongs together if the
         // version is the same before and after, as every store of a writer is Release.
@@ -160,7 +160,7 @@ impl RecordAt {
     }
 
     /// When it expires. `None` while it is written.
-    pub(super) fn read_head<M: MappedMedium>(self, guard: &Guard<'_, M>) -> Option<Option<u64>> {
+    pub(crate) fn read_head<M: MappedMedium>(self, guard: &Guard<'_, M>) -> Option<Option<u64>> {
         let medium = guard.pool().medium();
         let before = self.word(guard, 1).load(medium, Acquire);
         let shape = Shape::decode(self.word(guard, 0).load(medium, Acquire))?;
@@ -170,20 +170,20 @@ impl RecordAt {
     }
 
     /// Its shape and its sequence number. Under the lock of its stripe, or in a closed block.
-    pub(super) fn head<M: MappedMedium>(self, guard: &Guard<'_, M>) -> (Shape, u64) {
+    pub(crate) fn head<M: MappedMedium>(self, guard: &Guard<'_, M>) -> (Shape, u64) {
         let medium = guard.pool().medium();
         let shape = Shape::decode(self.word(guard, 0).load(medium, Relaxed)).expect("a record in DRAM");
         (shape, self.word(guard, 1).load(medium, Relaxed) >> VERSION_BITS)
     }
 
     /// The bytes that it has room for.
-    pub(super) fn room<M: MappedMedium>(self, guard: &Guard<'_, M>) -> usize {
+    pub(crate) fn room<M: MappedMedium>(self, guard: &Guard<'_, M>) -> usize {
         8 * (self.word(guard, 2).load(guard.pool().medium(), Relaxed) << 1 >> 33) as usize
     }
 
     /// Notes that a copy was read. Most reads find that noted, and store nothing.
     #[inline(always)]
-    pub(super) fn touch<M: MappedMedium>(self, guard: &Guard<'_, M>) {
+    pub(crate) fn touch<M: MappedMedium>(self, guard: &Guard<'_, M>) {
         let (word, medium) = (self.word(guard, 2), guard.pool().medium());
         // ORDER: Relaxed: a hint. Nothing else changes the word of a copy.
         let now = word.load(medium, Relaxed);
@@ -193,18 +193,18 @@ impl RecordAt {
     }
 
     /// Whether a copy was read.
-    pub(super) fn is_touched<M: MappedMedium>(self, guard: &Guard<'_, M>) -> bool {
+    pub(crate) fn is_touched<M: MappedMedium>(self, guard: &Guard<'_, M>) -> bool {
         self.word(guard, 2).load(guard.pool().medium(), Relaxed) & TOUCHED != 0
     }
 
     /// Whether it is being written.
-    pub(super) fn is_locked<M: MappedMedium>(self, guard: &Guard<'_, M>) -> bool {
+    pub(crate) fn is_locked<M: MappedMedium>(self, guard: &Guard<'_, M>) -> bool {
         self.word(guard, 1).load(guard.pool().medium(), Acquire) & 1 != 0
     }
 
     /// Stores a record where none is, or in the place of an earlier version of the key that has
     /// room for it. Readers wait for [`RecordAt::unlock`]. Called under the lock of its stripe.
-    pub(super) fn store_locked<M: MappedMedium>(self, guard: &Guard<'_, M>, bytes: &[u8], is_new: bool) {
+    pub(crate) fn store_locked<M: MappedMedium>(self, guard: &Guard<'_, M>, bytes: &[u8], is_new: bool) {
         let medium = guard.pool().medium();
         let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("whole words"));
         let version = if is_new { 0 } else { self.word(guard, 1).load(medium, Relaxed) & 0xfffe };
@@ -229,7 +229,7 @@ impl RecordAt {
     }
 
     /// Ends what [`RecordAt::store_locked`] has begun.
-    pub(super) fn unlock<M: MappedMedium>(self, guard: &Guard<'_, M>, seq: u64) {
+    pub(crate) fn unlock<M: MappedMedium>(self, guard: &Guard<'_, M>, seq: u64) {
         let medium = guard.pool().medium();
         let version = self.word(guard, 1).load(medium, Relaxed).wrapping_add(1) & 0xfffe;
         // ORDER: Release: pairs with the Acquire of `read`.
@@ -237,7 +237,7 @@ impl RecordAt {
     }
 
     /// Appends its bytes as they go to the tier. In a closed block only.
-    pub(super) fn copy_to<M: MappedMedium>(self, guard: &Guard<'_, M>, out: &mut Vec<u8>) {
+    pub(crate) fn copy_to<M: MappedMedium>(self, guard: &Guard<'_, M>, out: &mut Vec<u8>) {
         let (shape, start) = (self.head(guard).0, out.len());
         let bytes = guard.bytes(self.at, shape.size()).expect("a record lies in the pool");
         out.extend_from_slice(bytes);
@@ -249,8 +249,8 @@ impl RecordAt {
 }
 
 /// A block that has pages in DRAM.
-pub(super) struct Resident {
-    pub(super) number: u64,
+pub(crate) struct Resident {
+    pub(crate) number: u64,
     /// The table of its pages in the pool.
     table: u64,
     pages: Box<[Page]>,
@@ -259,8 +259,8 @@ pub(super) struct Resident {
     /// The lowest sequence number in it; `u64::MAX` if it has none.
     first_seq: AtomicU64,
     /// Whether the tier has all of it, and whether that is nothing.
-    pub(super) is_sealed: AtomicBool,
-    pub(super) is_empty: AtomicBool,
+    pub(crate) is_sealed: AtomicBool,
+    pub(crate) is_empty: AtomicBool,
 }
 
 #[derive(Default)]
@@ -272,12 +272,12 @@ struct Page {
 }
 
 impl Resident {
-    pub(super) fn first_seq(&self) -> u64 {
+    pub(crate) fn first_seq(&self) -> u64 {
         self.first_seq.load(Acquire)
     }
 
     /// Its pages that are in DRAM.
-    pub(super) fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.pages.iter().filter(|page| page.at.load(Relaxed) != 0).count()
     }
 
@@ -306,16 +306,16 @@ struct Copies {
 }
 
 /// A page of copies that takes no more.
-pub(super) struct CopyPage(OpenPage);
+pub(crate) struct CopyPage(OpenPage);
 
 /// Room for a record.
-pub(super) struct Room {
-    pub(super) address: u64,
-    pub(super) record: RecordAt,
+pub(crate) struct Room {
+    pub(crate) address: u64,
+    pub(crate) record: RecordAt,
 }
 
 /// Why there is no room.
-pub(super) enum NoRoom {
+pub(crate) enum NoRoom {
     /// All pages are in use: some must be flushed first.
     Pages,
     /// All numbers of blocks are in use.
@@ -337,9 +337,9 @@ struct Numbers {
 }
 
 /// The space of a store, and its pages in DRAM.
-pub(super) struct Space {
-    pub(super) pool: Pool<Dram>,
-    pub(super) map: Map,
+pub(crate) struct Space {
+    pub(crate) pool: Pool<Dram>,
+    pub(crate) map: Map,
     blocks: u64,
     seats: Box<[Mutex<Option<OpenPage>>]>,
     /// Blocks with pages, the oldest first. The last one may hand out more.
@@ -379,12 +379,12 @@ impl Shares {
         Self { page_bytes, block_pages: block / page_bytes, seats }
     }
 
-    pub(super) fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         self.page_bytes * self.block_pages
     }
 
     /// The same for blocks of so many bytes.
-    pub(super) fn with_block(self, bytes: u64) -> Self {
+    pub(crate) fn with_block(self, bytes: u64) -> Self {
         let page_bytes = self.page_bytes.min(bytes);
         Self { page_bytes, block_pages: bytes / page_bytes, ..self }
     }
@@ -396,7 +396,7 @@ impl Space {
     ///
     /// # Panics
     /// If the shares are no powers of two.
-    pub(super) fn new(pool: Pool<Dram>, shares: Shares, reader: u64) -> Result<Self, PoolFull> {
+    pub(crate) fn new(pool: Pool<Dram>, shares: Shares, reader: u64) -> Result<Self, PoolFull> {
         let Shares { page_bytes, block_pages, seats } = shares;
         assert!(page_bytes.is_power_of_two() && block_pages.is_power_of_two(), "powers of two");
         let (page_shift, block_shift) = (page_bytes.ilog2(), shares.block_bytes().ilog2());
@@ -431,60 +431,60 @@ impl Space {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn page_bytes(&self) -> usize {
+    pub(crate) fn page_bytes(&self) -> usize {
         1 << self.map.page_shift
     }
 
-    pub(super) fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         1 << self.map.block_shift
     }
 
-    pub(super) fn block_pages(&self) -> usize {
+    pub(crate) fn block_pages(&self) -> usize {
         1 << (self.map.block_shift - self.map.page_shift)
     }
 
     /// How many numbers of blocks there are.
-    pub(super) fn blocks(&self) -> u64 {
+    pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
 
     /// Pages that are in use, and that may be.
-    pub(super) fn pages(&self) -> (usize, usize) {
+    pub(crate) fn pages(&self) -> (usize, usize) {
         (self.used.load(Relaxed), self.limit.load(Relaxed))
     }
 
     /// Pages that nobody uses.
-    pub(super) fn free_pages_left(&self) -> usize {
+    pub(crate) fn free_pages_left(&self) -> usize {
         let (used, limit) = self.pages();
         limit.saturating_sub(used)
     }
 
     /// Pages that are kept free, so that writes need not wait: those of a block, or fewer where a
     /// block is a large part of DRAM.
-    pub(super) fn spare_pages(&self) -> usize {
+    pub(crate) fn spare_pages(&self) -> usize {
         self.block_pages().min(self.limit.load(Relaxed) / 8).max(1)
     }
 
     /// Leaves so many bytes more to the index, until [`Space::take_back`].
-    pub(super) fn leave_to_index(&self, bytes: u64) {
+    pub(crate) fn leave_to_index(&self, bytes: u64) {
         self.left.fetch_add(bytes, Relaxed);
         self.update_limit();
     }
 
     /// Whether pages leave some to the index now, for a write that is under way.
-    pub(super) fn leaves_some(&self) -> bool {
+    pub(crate) fn leaves_some(&self) -> bool {
         self.left.load(Relaxed) > 0
     }
 
     /// Leaves so many bytes less to the index.
-    pub(super) fn take_back(&self, bytes: u64) {
+    pub(crate) fn take_back(&self, bytes: u64) {
         self.left.fetch_sub(bytes, Relaxed);
         self.update_limit();
     }
 
     /// Looks how many pages there may be: what the index does not need, without a sixteenth for its
     /// growth.
-    pub(super) fn update_limit(&self) {
+    pub(crate) fn update_limit(&self) {
         let space = self.pool.space();
         let pages = self.used.load(Relaxed) as u64 * self.page_bytes() as u64;
         let other = (space.size - space.free).saturating_sub(pages);
@@ -494,12 +494,12 @@ impl Space {
     }
 
     /// The bytes of dead records of a block.
-    pub(super) fn dead(&self, block: u64) -> &AtomicU64 {
+    pub(crate) fn dead(&self, block: u64) -> &AtomicU64 {
         &self.dead[block as usize]
     }
 
     /// Takes room for a record of so many bytes, whose number the log does not have yet.
-    pub(super) fn take(&self, guard: &Guard<'_, Dram>, bytes: usize, seq: u64) -> Result<Room, NoRoom> {
+    pub(crate) fn take(&self, guard: &Guard<'_, Dram>, bytes: usize, seq: u64) -> Result<Room, NoRoom> {
         assert!(bytes <= self.page_bytes() && bytes.is_multiple_of(8), "a record fits into a page");
         let mut seat = self.seat();
         loop {
@@ -521,7 +521,7 @@ impl Space {
 
     /// A seat that no other thread sits in, from this thread's own on.
     fn seat(&self) -> MutexGuard<'_, Option<OpenPage>> {
-        let own = crate::stripes::thread_number() % self.seats.len();
+        let own = crate::space::stripes::thread_number() % self.seats.len();
         let others = (0..self.seats.len()).map(|nth| &self.seats[(own + nth) % self.seats.len()]);
         let free = others.into_iter().find_map(|seat| seat.try_lock().ok());
         free.unwrap_or_else(|| self.seats[own].lock().unwrap_or_else(PoisonError::into_inner))
@@ -571,13 +571,13 @@ impl Space {
     }
 
     /// Pages of copies.
-    pub(super) fn copy_pages(&self) -> usize {
+    pub(crate) fn copy_pages(&self) -> usize {
         self.copy_pages.load(Relaxed)
     }
 
     /// Takes room for a copy of the record at the address `original`, in at most so many pages, and
     /// has it filled. No page is dropped meanwhile: a page in the list has whole copies only.
-    pub(super) fn copy_with(
+    pub(crate) fn copy_with(
         &self,
         guard: &Guard<'_, Dram>,
         (bytes, original): (usize, u64),
@@ -614,14 +614,14 @@ impl Space {
     }
 
     /// Takes the oldest page of copies out of the list, so that the caller drops it.
-    pub(super) fn oldest_copies(&self) -> Option<CopyPage> {
+    pub(crate) fn oldest_copies(&self) -> Option<CopyPage> {
         let mut copies = self.copies();
         let full = copies.full.pop_front();
         full.or_else(|| copies.open.take().map(CopyPage))
     }
 
     /// The copies in a page that takes no more, and their addresses.
-    pub(super) fn copies_in(&self, guard: &Guard<'_, Dram>, page: &CopyPage) -> Vec<(u64, RecordAt)> {
+    pub(crate) fn copies_in(&self, guard: &Guard<'_, Dram>, page: &CopyPage) -> Vec<(u64, RecordAt)> {
         let CopyPage(page) = page;
         let (mut copies, mut offset) = (Vec::new(), 8);
         while offset < page.used {
@@ -634,7 +634,7 @@ impl Space {
     }
 
     /// Frees a page of copies that no word of the index names any more.
-    pub(super) fn free_copies(&self, guard: &Guard<'_, Dram>, page: CopyPage) {
+    pub(crate) fn free_copies(&self, guard: &Guard<'_, Dram>, page: CopyPage) {
         let CopyPage(OpenPage { block, nth, at, .. }) = page;
         self.word(block.table + 8 * nth as u64).store(self.pool.medium(), 0, Release);
         block.pages[nth].at.store(0, Relaxed);
@@ -672,7 +672,7 @@ impl Space {
     }
 
     /// A number that no block has, and that no reader can take for an earlier block's.
-    pub(super) fn take_number(&self) -> Option<u64> {
+    pub(crate) fn take_number(&self) -> Option<u64> {
         let mut numbers = self.numbers();
         // Those that come back first, so that few are in use.
         let is_over = |&(_, epoch): &(u64, u64)| epoch == 0 || self.pool.is_grace_period_over(epoch);
@@ -685,12 +685,12 @@ impl Space {
     }
 
     /// All blocks have lower numbers.
-    pub(super) fn numbers_end(&self) -> u64 {
+    pub(crate) fn numbers_end(&self) -> u64 {
         self.numbers().next
     }
 
     /// Notes that a block has this number: when the store is opened.
-    pub(super) fn use_number(&self, number: u64) {
+    pub(crate) fn use_number(&self, number: u64) {
         let mut numbers = self.numbers();
         let next = numbers.next;
         numbers.free.extend((next..number).map(|number| (number, 0)));
@@ -700,19 +700,19 @@ impl Space {
 
     /// Gives a number back, once no word of the index has an address of it any more, and it has no
     /// pages.
-    pub(super) fn free_number(&self, number: u64) {
+    pub(crate) fn free_number(&self, number: u64) {
         self.dead(number).store(0, Relaxed);
         let epoch = self.pool.epoch();
         self.numbers().free.push_back((number, epoch));
     }
 
     /// The blocks with pages, the oldest first.
-    pub(super) fn resident_blocks(&self) -> Vec<Arc<Resident>> {
+    pub(crate) fn resident_blocks(&self) -> Vec<Arc<Resident>> {
         self.residents().iter().cloned().collect()
     }
 
     /// The lowest sequence number that the tier may not have.
-    pub(super) fn first_unsealed_seq(&self) -> u64 {
+    pub(crate) fn first_unsealed_seq(&self) -> u64 {
         let residents = self.residents();
         let open = residents.iter().filter(|block| !block.is_sealed.load(Acquire));
         open.map(|block| block.first_seq()).min().unwrap_or(u64::MAX)
@@ -720,7 +720,7 @@ impl Space {
 
     /// Closes a block: from now on it takes no new records, and no changes in place but those that
     /// have begun under the lock of a stripe.
-    pub(super) fn close_block(&self, block: &Resident) {
+    pub(crate) fn close_block(&self, block: &Resident) {
         {
             // No page of it is handed out any more.
             let _residents = self.residents();
@@ -738,7 +738,7 @@ impl Space {
     }
 
     /// The addresses of all records of a closed block, in order.
-    pub(super) fn records_of(&self, guard: &Guard<'_, Dram>, block: &Resident) -> Vec<(u64, RecordAt)> {
+    pub(crate) fn records_of(&self, guard: &Guard<'_, Dram>, block: &Resident) -> Vec<(u64, RecordAt)> {
         let mut records = Vec::new();
         for (nth, page) in block.pages.iter().enumerate() {
             let (at, used) = (page.at.load(Acquire), page.used.load(Acquire));
@@ -754,14 +754,14 @@ impl Space {
     }
 
     /// Frees the pages of the oldest sealed block, so many at most. Returns how many.
-    pub(super) fn free_pages(&self, guard: &Guard<'_, Dram>, most: usize) -> usize {
+    pub(crate) fn free_pages(&self, guard: &Guard<'_, Dram>, most: usize) -> usize {
         let mut residents = self.residents();
         let oldest = residents.iter().position(|block| block.is_sealed.load(Acquire));
         oldest.map_or(0, |place| self.free_pages_at(guard, &mut residents, place, most))
     }
 
     /// Ends a block that no word of the index names any more: frees its pages and its number.
-    pub(super) fn end_block(&self, guard: &Guard<'_, Dram>, number: u64) {
+    pub(crate) fn end_block(&self, guard: &Guard<'_, Dram>, number: u64) {
         let mut residents = self.residents();
         if let Some(place) = residents.iter().position(|block| block.number == number) {
             self.free_pages_at(guard, &mut residents, place, usize::MAX);
@@ -812,7 +812,7 @@ fn zeroed<M: MappedMedium>(guard: &Guard<'_, M>, words: usize) -> Result<u64, Po
 
 impl NoRoom {
     /// The error of a write that finds no room, however long it waits.
-    pub(super) fn error(&self, wanted: usize, size: u64) -> WriteError {
+    pub(crate) fn error(&self, wanted: usize, size: u64) -> WriteError {
         WriteError::PoolFull { wanted: wanted as u64, size, longest: None, waiting: 0 }
     }
 }

@@ -17,8 +17,8 @@
 //! An open reads the entries, not the records. Each record has its own checksum; fences and entries
 //! have one together, and so has the foot, which is written last.
 
-use super::edit::{Name, Summed};
-use super::record::{Kind, LargeValue, Record, second_hash};
+use crate::space::record::{Kind, LargeValue, Record, second_hash};
+use crate::tier::edit::{Name, Summed};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -31,9 +31,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 const MAGIC: u64 = u64::from_le_bytes(*b"terrblok");
 const FORMAT: u64 = 1;
 /// Bytes of a page.
-pub(super) const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 /// Bytes before a record.
-pub(super) const PLACE: usize = 8;
+pub(crate) const PLACE: usize = 8;
 /// Bytes of an entry.
 const ENTRY: usize = 32;
 const FOOT: usize = 8 * 18;
@@ -43,21 +43,21 @@ const UNSOUND: &str = "a record does not match its checksum";
 const PIECE: usize = 1 << 20;
 
 /// Called with the offset of a record, and with its bytes, or with what is wrong with it.
-pub(super) type Visit<'v> = dyn FnMut(u64, Result<&[u8], DiskError>) + 'v;
+pub(crate) type Visit<'v> = dyn FnMut(u64, Result<&[u8], DiskError>) + 'v;
 
 /// What a record of a block is, without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Mention {
-    pub(super) hash: u64,
-    pub(super) second: u64,
-    pub(super) seq: u64,
-    pub(super) is_tombstone: bool,
-    pub(super) offset: u32,
-    pub(super) words: u32,
+pub(crate) struct Mention {
+    pub(crate) hash: u64,
+    pub(crate) second: u64,
+    pub(crate) seq: u64,
+    pub(crate) is_tombstone: bool,
+    pub(crate) offset: u32,
+    pub(crate) words: u32,
 }
 
 impl Mention {
-    pub(super) fn of(record: &Record<'_>, offset: u32) -> Self {
+    pub(crate) fn of(record: &Record<'_>, offset: u32) -> Self {
         let is_tombstone = record.shape.kind == Kind::Tombstone;
         let (hash, second, seq) = (record.hash(), second_hash(record.key()), record.seq);
         Self { hash, second, seq, is_tombstone, offset, words: (record.shape.size() / 8) as u32 }
@@ -76,24 +76,24 @@ impl Mention {
 
 /// What the foot of a block tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Foot {
-    pub(super) store: u64,
-    pub(super) number: u64,
-    pub(super) generation: u64,
+pub(crate) struct Foot {
+    pub(crate) store: u64,
+    pub(crate) number: u64,
+    pub(crate) generation: u64,
     data_bytes: u64,
-    pub(super) records: u64,
-    pub(super) tombstones: u64,
+    pub(crate) records: u64,
+    pub(crate) tombstones: u64,
     /// The lowest and the highest sequence number.
-    pub(super) first_seq: u64,
-    pub(super) last_seq: u64,
+    pub(crate) first_seq: u64,
+    pub(crate) last_seq: u64,
     /// All versions of keys that had a later one with a lower number than this are gone from it.
-    pub(super) clean_seq: u64,
+    pub(crate) clean_seq: u64,
     /// Records that expire, when the first one does, and when the last one does.
-    pub(super) expiring: u64,
-    pub(super) first_expiry: u64,
-    pub(super) last_expiry: u64,
+    pub(crate) expiring: u64,
+    pub(crate) first_expiry: u64,
+    pub(crate) last_expiry: u64,
     /// Bytes of records.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Large values.
     large: u64,
     sum: u64,
@@ -162,7 +162,7 @@ impl Foot {
     }
 
     /// Bytes of the pages of records.
-    pub(super) fn data_bytes(&self) -> u64 {
+    pub(crate) fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
@@ -176,18 +176,18 @@ impl Foot {
     }
 
     /// Bytes of the file.
-    pub(super) fn file_bytes(&self) -> u64 {
+    pub(crate) fn file_bytes(&self) -> u64 {
         self.large_at() + self.large * 8 + FOOT as u64
     }
 }
 
 /// The path of a block.
-pub(super) fn path_of(directory: &Path, number: u64, generation: u64) -> PathBuf {
+pub(crate) fn path_of(directory: &Path, number: u64, generation: u64) -> PathBuf {
     directory.join(format!("{number:08}.{generation:06}.block"))
 }
 
 /// The foot of the block at `path`, if it is sound.
-pub(super) fn foot_of(files: &Arc<dyn Files>, path: &Path) -> Option<Foot> {
+pub(crate) fn foot_of(files: &Arc<dyn Files>, path: &Path) -> Option<Foot> {
     let file = files.open(path, Purpose::Read).ok()?;
     let at = file.length().ok()?.checked_sub(FOOT as u64)?;
     let mut bytes = vec![0; FOOT];
@@ -196,7 +196,7 @@ pub(super) fn foot_of(files: &Arc<dyn Files>, path: &Path) -> Option<Foot> {
 }
 
 /// The number and the generation of the block that a file with this name has.
-pub(super) fn numbers_of(name: &str) -> Option<(u64, u64)> {
+pub(crate) fn numbers_of(name: &str) -> Option<(u64, u64)> {
     let (number, generation) = name.strip_suffix(".block")?.split_once('.')?;
     let numbers = (number.parse().ok()?, generation.parse().ok()?);
     let is_name = |(number, generation): (u64, u64)| format!("{number:08}.{generation:06}.block") == name;
@@ -204,7 +204,7 @@ pub(super) fn numbers_of(name: &str) -> Option<(u64, u64)> {
 }
 
 /// Writes a block.
-pub(super) struct BlockWriter<'f> {
+pub(crate) struct BlockWriter<'f> {
     file: &'f dyn StoredFile,
     path: &'f Path,
     foot: Foot,
@@ -216,7 +216,7 @@ pub(super) struct BlockWriter<'f> {
 }
 
 impl<'f> BlockWriter<'f> {
-    pub(super) fn new(
+    pub(crate) fn new(
         file: &'f dyn StoredFile,
         path: &'f Path,
         store: u64,
@@ -246,7 +246,7 @@ impl<'f> BlockWriter<'f> {
     ///
     /// # Panics
     /// If it is none, or does not come behind the last one.
-    pub(super) fn add(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
         let record = Record::read(bytes).expect("a sound record");
         let offset = u32::try_from(offset).expect("a block has less than 4 GiB");
         assert!(self.mentions.last().is_none_or(|last| last.offset < offset), "records come in order");
@@ -295,7 +295,7 @@ impl<'f> BlockWriter<'f> {
     }
 
     /// Whether it has no record.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.mentions.is_empty()
     }
 
@@ -308,7 +308,7 @@ impl<'f> BlockWriter<'f> {
     }
 
     /// Writes the rest, and syncs all. All versions with a later one below `clean_seq` are gone.
-    pub(super) fn finish(mut self, clean_seq: u64) -> Result<Foot, DiskError> {
+    pub(crate) fn finish(mut self, clean_seq: u64) -> Result<Foot, DiskError> {
         self.end_page();
         self.flush()?;
         (self.foot.data_bytes, self.foot.clean_seq) = (self.written, clean_seq);
@@ -345,30 +345,30 @@ thread_local! {
 }
 
 /// A block on the tier.
-pub(super) struct Block {
+pub(crate) struct Block {
     /// Another one each time that a block is opened.
     opened: u64,
     files: Arc<dyn Files>,
     file: Arc<dyn StoredFile>,
     path: PathBuf,
-    pub(super) foot: Foot,
+    pub(crate) foot: Foot,
     fences: Box<[u32]>,
     /// Whether the store has removed it.
     is_removed: AtomicBool,
     /// Whether a record of it was found damaged.
-    pub(super) is_damaged: AtomicBool,
+    pub(crate) is_damaged: AtomicBool,
     /// When the next of its records may expire, in unix milliseconds.
-    pub(super) next_expiry: AtomicU64,
+    pub(crate) next_expiry: AtomicU64,
     /// It keeps versions whose successors were not on the tier when it was written. Those had lower
     /// numbers than this.
-    pub(super) waits_for: AtomicU64,
+    pub(crate) waits_for: AtomicU64,
     /// The offsets of those versions whose keys were removed, in order.
-    pub(super) removed: Mutex<Vec<u32>>,
+    pub(crate) removed: Mutex<Vec<u32>>,
 }
 
 impl Block {
     /// Opens a block, and reads its fences.
-    pub(super) fn open(
+    pub(crate) fn open(
         files: &Arc<dyn Files>,
         directory: &Path,
         store: u64,
@@ -415,45 +415,45 @@ impl Block {
     }
 
     /// A number that no other open block of this process has.
-    pub(super) fn opened(&self) -> u64 {
+    pub(crate) fn opened(&self) -> u64 {
         self.opened
     }
 
-    pub(super) fn name(&self) -> Name {
+    pub(crate) fn name(&self) -> Name {
         (self.foot.number, self.foot.generation)
     }
 
     /// Its name and its checksum.
-    pub(super) fn summed(&self) -> Summed {
+    pub(crate) fn summed(&self) -> Summed {
         (self.name(), self.foot.sum)
     }
 
     /// Fails if it is another block than one with this checksum.
-    pub(super) fn check_sum(&self, sum: u64) -> Result<(), DiskError> {
+    pub(crate) fn check_sum(&self, sum: u64) -> Result<(), DiskError> {
         let is_it = sum == 0 || sum == self.foot.sum;
         let what = "the manifest names another block: this is an older file of the same name";
         if is_it { Ok(()) } else { Err(DiskError::corrupt(&self.path, self.foot.file_bytes() - 8, what)) }
     }
 
     /// Its file is removed once nobody reads it any more.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         self.is_removed.store(true, Relaxed);
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Notes that it keeps versions until all writes with lower numbers than `seq` are sealed, and
     /// which of these have tombstones among those writes.
-    pub(super) fn wait_for(&self, seq: u64, removed: Vec<u32>) {
+    pub(crate) fn wait_for(&self, seq: u64, removed: Vec<u32>) {
         *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
         self.waits_for.store(seq, Relaxed);
     }
 
     /// The versions whose tombstones the tier has, if it has all writes with lower numbers than
     /// `unsealed`.
-    pub(super) fn sealed_removals(&self, unsealed: u64) -> Vec<u32> {
+    pub(crate) fn sealed_removals(&self, unsealed: u64) -> Vec<u32> {
         let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
         if self.waits_for.load(Relaxed) <= unsealed { removed.clone() } else { Vec::new() }
     }
@@ -495,14 +495,14 @@ impl Block {
     }
 
     /// The damage of a block that has not the record that belongs to this offset.
-    pub(super) fn missing(&self, offset: u64) -> DiskError {
+    pub(crate) fn missing(&self, offset: u64) -> DiskError {
         let at = self.pages_of(offset).map_or(0, |(first, _)| first) * PAGE;
         self.corrupt(at as u64, "a page has not the record that belongs there")
     }
 
     /// The bytes of the record with this offset; `None` if the block has no such record any more.
     /// One read.
-    pub(super) fn find(&self, offset: u64) -> Result<Option<Vec<u8>>, DiskError> {
+    pub(crate) fn find(&self, offset: u64) -> Result<Option<Vec<u8>>, DiskError> {
         let Some((nth, count)) = self.pages_of(offset) else { return Ok(None) };
         let found = self.with_pages(nth, count, |pages| self.find_in(pages, offset))??;
         let Some((start, len, bytes)) = found else { return Ok(None) };
@@ -535,7 +535,7 @@ impl Block {
             let mut starts = (0..pages.len() - PLACE).step_by(8);
             starts.find_map(|at| {
                 place_in(&pages[at..]).filter(|(place, ..)| u64::from(*place) == offset)?;
-                let len = super::sound::record_in(&pages[at..], self.foot.store)?.shape.size();
+                let len = crate::tier::sound::record_in(&pages[at..], self.foot.store)?.shape.size();
                 Some((at + PLACE, len, &pages[at + PLACE..at + PLACE + len]))
             })
         });
@@ -543,7 +543,7 @@ impl Block {
     }
 
     /// The entry of the record with this offset, if it has this hash.
-    pub(super) fn mention_of(&self, hash: u64, offset: u64) -> Result<Option<Mention>, DiskError> {
+    pub(crate) fn mention_of(&self, hash: u64, offset: u64) -> Result<Option<Mention>, DiskError> {
         let mut found = None;
         self.mentions((hash, hash), &mut |mention| {
             found = found.or(Some(mention).filter(|mention| u64::from(mention.offset) == offset));
@@ -552,7 +552,7 @@ impl Block {
     }
 
     /// Visits all records in order, with their offsets: their bytes, or damage.
-    pub(super) fn for_each(&self, each: &mut Visit<'_>) -> Result<(), DiskError> {
+    pub(crate) fn for_each(&self, each: &mut Visit<'_>) -> Result<(), DiskError> {
         let (mut at, mut bytes) = (0, Vec::new());
         // By page, the sum of its records, unless damage was found there.
         let mut sums = vec![Some(0u64); self.fences.len()];
@@ -623,7 +623,7 @@ impl Block {
 
     /// Visits the entries with hashes from `from` up to `to` and with it, in their order. If
     /// `is_whole`, all of them are read, and compared with the checksum first.
-    pub(super) fn mentions(
+    pub(crate) fn mentions(
         &self,
         (from, to): (u64, u64),
         each: &mut dyn FnMut(Mention),
@@ -654,7 +654,7 @@ impl Block {
     }
 
     /// Compares fences and entries with their checksum.
-    pub(super) fn verify(&self) -> Result<(), DiskError> {
+    pub(crate) fn verify(&self) -> Result<(), DiskError> {
         let (mut at, end) = (self.foot.data_bytes, self.foot.file_bytes() - FOOT as u64);
         let (mut sum, mut bytes) = (Xxh3::with_seed(self.foot.number), Vec::new());
         while at < end {
@@ -698,7 +698,7 @@ fn mention_in(bytes: &[u8]) -> Option<Mention> {
 }
 
 /// The entries of a block, read from front to back once, and compared with their checksum.
-pub(super) struct EntryReader {
+pub(crate) struct EntryReader {
     block: Held,
     sum: Xxh3,
     /// Bytes that are read at a time.
@@ -713,19 +713,19 @@ pub(super) struct EntryReader {
 
 impl EntryReader {
     /// Reads `piece` bytes at a time.
-    pub(super) fn new(block: Held, piece: u64) -> Self {
+    pub(crate) fn new(block: Held, piece: u64) -> Self {
         let mut sum = Xxh3::with_seed(block.foot.number);
         block.fences.iter().for_each(|fence| sum.update(&fence.to_le_bytes()));
         let (piece, left) = (piece as usize / ENTRY * ENTRY, block.foot.records);
         Self { block, sum, piece, bytes: Vec::new(), at: 0, left, last_hash: 0 }
     }
 
-    pub(super) fn block(&self) -> &Block {
+    pub(crate) fn block(&self) -> &Block {
         &self.block
     }
 
     /// Visits the entries that are left, up to those with the hash `to`.
-    pub(super) fn up_to(&mut self, to: u64, each: &mut dyn FnMut(Mention)) -> Result<(), DiskError> {
+    pub(crate) fn up_to(&mut self, to: u64, each: &mut dyn FnMut(Mention)) -> Result<(), DiskError> {
         while self.at < self.bytes.len() || self.read_piece()? {
             let mention = mention_in(&self.bytes[self.at..]).expect("an entry of 32 bytes");
             if mention.hash > to {
@@ -756,7 +756,7 @@ impl EntryReader {
     ///
     /// # Panics
     /// If entries are left.
-    pub(super) fn finish(mut self) -> Result<Vec<u64>, DiskError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<u64>, DiskError> {
         assert!(self.left == 0 && self.at == self.bytes.len(), "all entries were visited");
         self.bytes.resize(self.block.foot.large as usize * 8, 0);
         self.block.read_at(&mut self.bytes, self.block.foot.large_at())?;
@@ -774,7 +774,7 @@ impl EntryReader {
 }
 
 /// Blocks by their numbers.
-pub(super) type Blocks = [arc_swap::ArcSwapOption<Block>];
+pub(crate) type Blocks = [arc_swap::ArcSwapOption<Block>];
 
 /// A block that may be read after it was removed from the store.
-pub(super) type Held = Arc<Block>;
+pub(crate) type Held = Arc<Block>;

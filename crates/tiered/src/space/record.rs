@@ -21,9 +21,9 @@
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
 /// Bytes before the expiry.
-pub(super) const HEADER: usize = 24;
+pub(crate) const HEADER: usize = 24;
 /// Bytes that tell where a large value lies: the number of its file, and its checksum.
-pub(super) const LARGE: usize = 16;
+pub(crate) const LARGE: usize = 16;
 const KEY_BITS: u32 = 17;
 const VALUE_BITS: u32 = 30;
 const FLAGS_AT: u32 = KEY_BITS + VALUE_BITS;
@@ -31,11 +31,11 @@ const EXPIRES: u64 = 1;
 const IS_LARGE: u64 = 2;
 const TOMBSTONE: u64 = 4;
 /// Bits of word 1 that are no sequence number.
-pub(super) const VERSION_BITS: u32 = 16;
+pub(crate) const VERSION_BITS: u32 = 16;
 
 /// What a record has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A value.
     Value,
     /// A value that lies in a file of its own.
@@ -46,16 +46,16 @@ pub(super) enum Kind {
 
 /// Word 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) key_len: usize,
-    pub(super) value_len: usize,
-    pub(super) expires: bool,
-    pub(super) kind: Kind,
+pub(crate) struct Shape {
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
+    pub(crate) expires: bool,
+    pub(crate) kind: Kind,
 }
 
 impl Shape {
     #[inline(always)]
-    pub(super) fn encode(self) -> u64 {
+    pub(crate) fn encode(self) -> u64 {
         let kind = match self.kind {
             Kind::Value => 0,
             Kind::Large => IS_LARGE,
@@ -66,7 +66,7 @@ impl Shape {
     }
 
     #[inline(always)]
-    pub(super) fn decode(word: u64) -> Option<Self> {
+    pub(crate) fn decode(word: u64) -> Option<Self> {
         let flags = word >> FLAGS_AT;
         let kind = match flags & !EXPIRES {
             0 => Kind::Value,
@@ -84,47 +84,47 @@ impl Shape {
 
     /// Where the hash lies.
     #[inline(always)]
-    pub(super) fn probe_at(self) -> usize {
+    pub(crate) fn probe_at(self) -> usize {
         HEADER + 8 * usize::from(self.expires)
     }
 
     /// Where the value lies, or what stands for it.
     #[inline(always)]
-    pub(super) fn value_at(self) -> usize {
+    pub(crate) fn value_at(self) -> usize {
         self.probe_at() + 8 + self.key_len.next_multiple_of(8)
     }
 
     /// Bytes of the value, or of what stands for it.
     #[inline(always)]
-    pub(super) fn inline_len(self) -> usize {
+    pub(crate) fn inline_len(self) -> usize {
         if self.kind == Kind::Large { LARGE } else { self.value_len }
     }
 
     /// Bytes of the record, without words that it does not need.
     #[inline(always)]
-    pub(super) fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         self.value_at() + self.inline_len().next_multiple_of(8)
     }
 }
 
 /// Where a large value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LargeValue {
+pub(crate) struct LargeValue {
     /// The number of its file.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// The checksum of its bytes.
-    pub(super) sum: u64,
+    pub(crate) sum: u64,
 }
 
 impl LargeValue {
-    pub(super) fn to_bytes(self) -> [u8; LARGE] {
+    pub(crate) fn to_bytes(self) -> [u8; LARGE] {
         let mut bytes = [0; LARGE];
         bytes[..8].copy_from_slice(&self.number.to_le_bytes());
         bytes[8..].copy_from_slice(&self.sum.to_le_bytes());
         bytes
     }
 
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (number, sum) = bytes.split_first_chunk()?;
         Some(Self { number: u64::from_le_bytes(*number), sum: u64::from_le_bytes(sum.try_into().ok()?) })
     }
@@ -132,27 +132,27 @@ impl LargeValue {
 
 /// A record's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record<'b> {
-    pub(super) shape: Shape,
-    pub(super) seq: u64,
-    pub(super) expires_at: Option<u64>,
+pub(crate) struct Record<'b> {
+    pub(crate) shape: Shape,
+    pub(crate) seq: u64,
+    pub(crate) expires_at: Option<u64>,
     /// The hash and the key.
-    pub(super) probe: &'b [u8],
+    pub(crate) probe: &'b [u8],
     /// The value, or what stands for it.
-    pub(super) inline: &'b [u8],
+    pub(crate) inline: &'b [u8],
 }
 
 impl<'b> Record<'b> {
-    pub(super) fn key(&self) -> &'b [u8] {
+    pub(crate) fn key(&self) -> &'b [u8] {
         &self.probe[8..]
     }
 
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         hash_in(self.probe)
     }
 
     /// Appends the record, with an even version.
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let (start, shape) = (out.len(), self.shape);
         debug_assert_eq!((self.probe.len() - 8, self.inline.len()), (shape.key_len, shape.inline_len()));
         out.extend_from_slice(&shape.encode().to_le_bytes());
@@ -171,7 +171,7 @@ impl<'b> Record<'b> {
     }
 
     /// The record at the beginning of `bytes`, if there is a sound one.
-    pub(super) fn read(bytes: &'b [u8]) -> Option<Self> {
+    pub(crate) fn read(bytes: &'b [u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let (shape, seq) = (Shape::decode(word(0)?)?, word(8)? >> VERSION_BITS);
         let body = bytes.get(HEADER..shape.size())?;
@@ -191,48 +191,48 @@ impl<'b> Record<'b> {
 
 /// A record that was copied, without its key.
 #[derive(Clone, Debug)]
-pub(super) struct Copied {
-    pub(super) shape: Shape,
-    pub(super) seq: u64,
-    pub(super) expires_at: Option<u64>,
+pub(crate) struct Copied {
+    pub(crate) shape: Shape,
+    pub(crate) seq: u64,
+    pub(crate) expires_at: Option<u64>,
     /// The value, or what stands for it.
-    pub(super) inline: Vec<u8>,
+    pub(crate) inline: Vec<u8>,
 }
 
 impl Copied {
-    pub(super) fn of(record: &Record<'_>) -> Self {
+    pub(crate) fn of(record: &Record<'_>) -> Self {
         let Record { shape, seq, expires_at, inline, .. } = *record;
         Self { shape, seq, expires_at, inline: inline.to_vec() }
     }
 }
 
 /// The large value of a version, and the number of its write.
-pub(super) fn large_of(copied: &Copied) -> Option<(LargeValue, u64)> {
+pub(crate) fn large_of(copied: &Copied) -> Option<(LargeValue, u64)> {
     let is_large = copied.shape.kind == Kind::Large;
     is_large.then(|| LargeValue::read(&copied.inline)).flatten().map(|large| (large, copied.seq))
 }
 
 /// Word 2.
 #[inline(always)]
-pub(super) fn word_2(words: u64, sum: u32) -> u64 {
+pub(crate) fn word_2(words: u64, sum: u32) -> u64 {
     words << 32 | u64::from(sum)
 }
 
 /// The checksum of a record: everything behind its header, its shape and its sequence number.
 #[inline(always)]
-pub(super) fn checksum(shape: u64, seq: u64, body: &[u8]) -> u32 {
+pub(crate) fn checksum(shape: u64, seq: u64, body: &[u8]) -> u32 {
     let sum = xxh3_64_with_seed(body, shape ^ seq.rotate_left(40));
     (sum ^ sum >> 32) as u32
 }
 
 /// The hash in a probe.
 #[inline(always)]
-pub(super) fn hash_in(probe: &[u8]) -> u64 {
+pub(crate) fn hash_in(probe: &[u8]) -> u64 {
     u64::from_le_bytes(*probe.first_chunk().expect("a probe begins with a hash"))
 }
 
 /// A second hash of a key: together they tell any two keys apart.
-pub(super) fn second_hash(key: &[u8]) -> u64 {
+pub(crate) fn second_hash(key: &[u8]) -> u64 {
     (xxh3_128(key) >> 64) as u64
 }
 

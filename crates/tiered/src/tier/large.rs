@@ -3,10 +3,10 @@
 //! A record names the file. The file is synced before anything durable names it: before the sync of
 //! the log, and so before a block is sealed. An open removes the files that no record names.
 
-use super::open::TieredError;
-use super::record::{LARGE, LargeValue, hash_in};
-use super::store::{Here, Tiered};
-use super::stripes::Locked;
+use crate::open::TieredError;
+use crate::space::record::{LARGE, LargeValue, hash_in};
+use crate::space::stripes::Locked;
+use crate::store::{Here, Tiered};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,25 +21,25 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const UNSYNCED_MAX: usize = 128;
 
 /// The path of a large value.
-pub(super) fn path_of(directory: &Path, number: u64) -> PathBuf {
+pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:012}.large"))
 }
 
 /// The number of the large value that a file with this name has.
-pub(super) fn number_of(name: &str) -> Option<u64> {
+pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".large")?;
     (digits.len() >= 12 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
 impl Tiered {
     /// Bytes from which on a value is large.
-    pub(super) fn large_from(&self) -> usize {
+    pub(crate) fn large_from(&self) -> usize {
         (self.memory().space.page_bytes() / 4).min(256 << 10)
     }
 
     /// Writes a large value. Those that wait for a sync stay open: if they are many, they are
     /// synced first.
-    pub(super) fn write_large(&self, value: &[u8]) -> Result<LargeValue, WriteError> {
+    pub(crate) fn write_large(&self, value: &[u8]) -> Result<LargeValue, WriteError> {
         cold::may_wait().map_err(DiskError::room("write", self.path()))?;
         self.standing.check_place(&self.directory)?;
         self.bound_unsynced()?;
@@ -75,7 +75,7 @@ impl Tiered {
 
     /// Writes a large value again that the log names, so that the next sync makes it durable: the
     /// process that wrote it may not have synced it, or in vain.
-    pub(super) fn renew_large(&self, large: LargeValue, value: &[u8]) -> Result<(), TieredError> {
+    pub(crate) fn renew_large(&self, large: LargeValue, value: &[u8]) -> Result<(), TieredError> {
         if self.settings.read_only {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl Tiered {
 
     /// Notes a large value that no live record names, of so many bytes, and the number of its
     /// write.
-    pub(super) fn doom_large(&self, large: LargeValue, seq: u64, bytes: usize) {
+    pub(crate) fn doom_large(&self, large: LargeValue, seq: u64, bytes: usize) {
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner).push((large, seq));
         self.doomed_bytes.fetch_add(bytes as u64, Relaxed);
     }
@@ -98,7 +98,7 @@ impl Tiered {
     /// Dooms the large value of a dead record, unless the present version of its key is the same
     /// write: an open that sealed what the log had leaves two records of one. `all`: the caller has
     /// locked all stripes.
-    pub(super) fn doom(
+    pub(crate) fn doom(
         &self,
         here: &Here<'_>,
         probe: &[u8],
@@ -116,7 +116,7 @@ impl Tiered {
     }
 
     /// Removes the files of large values that neither a record nor the log names any more.
-    pub(super) fn remove_doomed(&self) -> Result<(), WriteError> {
+    pub(crate) fn remove_doomed(&self) -> Result<(), WriteError> {
         let oldest = match self.settings.durability {
             // Until then the log may have what has replaced them, and the tier may not.
             Durability::None if !self.has_left_log.load(Relaxed) => return Ok(()),
@@ -138,7 +138,7 @@ impl Tiered {
 
     /// Removes the files of all large values with numbers below `end`: the store was cleared. Those
     /// with higher ones are of writes that come behind that.
-    pub(super) fn forget_large(&self, end: u64) -> Result<(), WriteError> {
+    pub(crate) fn forget_large(&self, end: u64) -> Result<(), WriteError> {
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let mut unsynced = self.unsynced.write().unwrap_or_else(PoisonError::into_inner);
         unsynced.retain(|(number, _)| *number >= end);
@@ -151,20 +151,20 @@ impl Tiered {
     }
 
     /// Removes the file of a large value that no record names any more.
-    pub(super) fn remove_large(&self, large: LargeValue) {
+    pub(crate) fn remove_large(&self, large: LargeValue) {
         // The next open removes what is left here.
         let _ = self.files.remove(&path_of(self.path(), large.number));
     }
 
     /// A large value of so many bytes; `None` if its file is gone.
-    pub(super) fn read_large(&self, large: LargeValue, len: usize) -> Result<Option<Vec<u8>>, ReadError> {
+    pub(crate) fn read_large(&self, large: LargeValue, len: usize) -> Result<Option<Vec<u8>>, ReadError> {
         Ok(read(&self.files, self.path(), large, len)?)
     }
 }
 
 /// The large value that a write of the log names, if it does, and its bytes. `log` is named if it
 /// names none.
-pub(super) fn reference_in(draft: &Draft<'_>, log: &Path) -> Result<Option<(LargeValue, usize)>, DiskError> {
+pub(crate) fn reference_in(draft: &Draft<'_>, log: &Path) -> Result<Option<(LargeValue, usize)>, DiskError> {
     let (true, Content::Put { value, .. }) = (draft.is_reference, draft.content) else { return Ok(None) };
     let parts = value.split_at_checked(LARGE).and_then(|(large, len)| {
         Some((LargeValue::read(large)?, u64::from_le_bytes(len.try_into().ok()?) as usize))
@@ -173,7 +173,7 @@ pub(super) fn reference_in(draft: &Draft<'_>, log: &Path) -> Result<Option<(Larg
 }
 
 /// Reads a large value of so many bytes; `None` if there is no such file.
-pub(super) fn read(
+pub(crate) fn read(
     files: &Arc<dyn Files>,
     directory: &Path,
     large: LargeValue,

@@ -6,9 +6,9 @@
 //! a record once an edit has named its block. Then the edit is missing. A store without a log seals
 //! one block at a time, so a single one proves nothing there.
 
-use super::block::{self, Block, Held};
-use super::edit::Plan;
-use super::entries::hash_parts;
+use crate::tier::edit::Plan;
+use crate::tier::entries::hash_parts;
+use crate::tier::read::{self as block, Block, Held};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use terrace_disk::{DiskError, Record};
 use terrace_medium::files::{Files, Purpose};
 
 /// The lowest and the highest number that the log has, if it has any.
-pub(super) type Logged = Option<(u64, u64)>;
+pub(crate) type Logged = Option<(u64, u64)>;
 
 /// Notes the numbers of a record of the log.
-pub(super) fn note(logged: &mut Logged, record: &Record<'_>) {
+pub(crate) fn note(logged: &mut Logged, record: &Record<'_>) {
     let last = record.first_seq + u64::from(record.count).saturating_sub(1);
     let (from, to) = logged.unwrap_or((record.first_seq, last));
     *logged = Some((from.min(record.first_seq), to.max(last)));
@@ -36,7 +36,7 @@ enum Lack {
 }
 
 /// The sound blocks in the directory of a store that none of its manifest's edits names.
-pub(super) fn blocks(
+pub(crate) fn blocks(
     files: &Arc<dyn Files>,
     (path, store): (&Path, u64),
     plan: &Plan,
@@ -54,7 +54,7 @@ pub(super) fn blocks(
 }
 
 /// Fails if some of these blocks show that the manifest has lost edits.
-pub(super) fn check(
+pub(crate) fn check(
     files: &Arc<dyn Files>,
     path: &Path,
     (named, unnamed): (&[Held], &[Held]),
