@@ -16,9 +16,10 @@
 //! paper gives pages back only when writes are short of them.) While nothing is written, the cache
 //! may have almost all.
 
-use crate::space::open_blocks::{RecordAt, Space};
+use crate::space::addresses::RecordAt;
+use crate::space::memory::{Here, Memory};
 use crate::space::record::{Record, hash_in};
-use crate::store::{Here, Memory, Tiered};
+use crate::store::Tiered;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use terrace_engine::WriteError;
@@ -135,13 +136,13 @@ impl Tiered {
             return;
         }
         let [_, _, cold] = self.division.sums();
-        let space = here.space();
+        let memory = here.memory;
         // Free pages are of no other use now: writes get them back when they need them.
-        let is_full = space.free_pages_left() <= self.left_free(space);
+        let is_full = memory.pages.free_left() <= self.left_free(memory);
         if is_full && !cold.is_multiple_of(SAMPLE) {
             return;
         }
-        let most = if is_full { self.copies_most(space) } else { usize::MAX };
+        let most = if is_full { self.copies_most(memory) } else { usize::MAX };
         let record = Record::read(bytes).expect("read just now");
         // A read waits for no writer.
         let Some(_stripe) = self.stripes.try_lock(hash_in(record.probe)) else { return };
@@ -149,7 +150,7 @@ impl Tiered {
         if !matches!(self.look_up(here, record.probe), Ok((Some(word), _)) if word == address) {
             return;
         }
-        let copied = space.copy_with(&here.guard, (bytes.len(), address), most, |room| {
+        let copied = memory.copies.copy_with(here.pages(), (bytes.len(), address), most, |room| {
             room.record.store_locked(&here.guard, bytes, true);
             room.record.unlock(&here.guard, record.seq);
             let _ = self.swap(here, record.probe, (Some(address), Some(room.address)));
@@ -160,34 +161,34 @@ impl Tiered {
     }
 
     /// Pages that copies leave free: the spare ones, or few while nothing is written.
-    fn left_free(&self, space: &Space) -> usize {
+    fn left_free(&self, memory: &Memory) -> usize {
         match self.division.is_written.load(Relaxed) {
-            true => space.spare_pages(),
-            false => (space.pages().1 / 64).max(2),
+            true => memory.pages.spare(),
+            false => (memory.pages.counts().1 / 64).max(2),
         }
     }
 
     /// Pages that writes have at least: three blocks, since a block that is sealed before it is
     /// full is a small one. While nothing is written, those that copies leave free.
-    fn writes_least(&self, space: &Space) -> usize {
+    fn writes_least(&self, memory: &Memory) -> usize {
         match self.division.is_written.load(Relaxed) {
-            true => (3 * space.block_pages()).min(space.pages().1 / 2),
-            false => self.left_free(space),
+            true => (3 * memory.pages.block_pages()).min(memory.pages.counts().1 / 2),
+            false => self.left_free(memory),
         }
     }
 
     /// Pages that the cache may have.
-    pub(crate) fn copies_most(&self, space: &Space) -> usize {
-        let beside = space.pages().1.saturating_sub(self.writes_least(space));
+    pub(crate) fn copies_most(&self, memory: &Memory) -> usize {
+        let beside = memory.pages.counts().1.saturating_sub(self.writes_least(memory));
         self.division.target.load(Relaxed).min(beside)
     }
 
     /// Drops the oldest page of copies. Returns whether there was one.
     pub(crate) fn drop_copies(&self, memory: &Memory, touched: Touched) -> Result<bool, WriteError> {
-        let Some(page) = memory.space.oldest_copies() else { return Ok(false) };
+        let Some(page) = memory.copies.take_oldest() else { return Ok(false) };
         let copies: Vec<(u64, RecordAt)> = {
             let here = Here::enter(memory)?;
-            memory.space.copies_in(&here.guard, &page)
+            memory.copies.in_page(here.pages(), &page)
         };
         for (address, record) in copies {
             let here = Here::enter(memory)?;
@@ -203,7 +204,7 @@ impl Tiered {
                 }
             }
         }
-        memory.space.free_copies(&memory.space.pool.try_pin()?, page);
+        memory.copies.free((&memory.pages, &memory.pages.pool.try_pin()?), page);
         self.freed.notify_all();
         Ok(true)
     }
@@ -214,11 +215,12 @@ impl Tiered {
         let (mut bytes, mut is_there) = (Vec::new(), false);
         copy.copy_to(&here.guard, &mut bytes);
         let record = Record::read(&bytes).expect("a copy is whole");
-        let copied = here.space().copy_with(&here.guard, (bytes.len(), original), usize::MAX, |room| {
-            room.record.store_locked(&here.guard, &bytes, true);
-            room.record.unlock(&here.guard, record.seq);
-            is_there = self.swap(here, record.probe, (Some(address), Some(room.address))).is_ok();
-        });
+        let copied =
+            here.memory.copies.copy_with(here.pages(), (bytes.len(), original), usize::MAX, |room| {
+                room.record.store_locked(&here.guard, &bytes, true);
+                room.record.unlock(&here.guard, record.seq);
+                is_there = self.swap(here, record.probe, (Some(address), Some(room.address))).is_ok();
+            });
         copied.is_ok() && is_there
     }
 
@@ -231,23 +233,22 @@ impl Tiered {
 
     /// Keeps the cache to its share, and thinks that over now and then.
     pub(crate) fn divide(&self, memory: &Memory) -> Result<bool, WriteError> {
-        let space = &memory.space;
         let [writes, copies, cold] = self.division.sums();
         let seen = writes + copies + cold;
         let last = self.divided_at.load(Relaxed);
-        let (used, limit) = space.pages();
-        let of_copies = space.copy_pages();
+        let (used, limit) = memory.pages.counts();
+        let of_copies = memory.copies.pages();
         let appended = self.counters.appended.load(Relaxed);
         let is_written = appended != self.division.appended.swap(appended, Relaxed);
         self.division.is_written.fetch_or(is_written, Relaxed);
         if seen.saturating_sub(last) >= WINDOW {
             self.divided_at.store(seen, Relaxed);
-            let least = self.writes_least(space);
+            let least = self.writes_least(memory);
             self.division.adapt((used.saturating_sub(of_copies), of_copies), limit, least);
             self.division.is_written.store(is_written, Relaxed);
         }
-        let is_short = space.free_pages_left() < space.spare_pages();
-        if is_short && of_copies > self.copies_most(space) {
+        let is_short = memory.pages.free_left() < memory.pages.spare();
+        if is_short && of_copies > self.copies_most(memory) {
             return self.drop_copies(memory, Touched::Go);
         }
         if self.division.is_wanted.swap(false, Relaxed) {

@@ -4,8 +4,9 @@
 //! index changes, behind a note for readers (`stripes`), and one entry of the log has everything.
 
 use crate::read::Probe;
-use crate::space::open_blocks::Room;
-use crate::store::{Here, Tiered};
+use crate::space::addresses::Room;
+use crate::space::memory::Here;
+use crate::store::Tiered;
 use crate::write::{New, Old, Stuck};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
@@ -153,7 +154,7 @@ impl Tiered {
             _ => New::small(*draft).shape(draft.key.len()).size() as u64,
         };
         // Not the pages of now: those that wait for readers are none for a moment.
-        let (bytes, most) = (drafts.iter().map(size).sum::<u64>(), here.space().pool.size());
+        let (bytes, most) = (drafts.iter().map(size).sum::<u64>(), here.memory.pages.pool.size());
         if bytes <= most { Ok(()) } else { Err(here.memory.is_full()) }
     }
 

@@ -1,6 +1,7 @@
 //! The operations of every engine.
 
-use crate::store::{Here, Memory, Tiered};
+use crate::space::memory::{Here, Memory};
+use crate::store::Tiered;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -335,7 +336,7 @@ impl Tiered {
             let here = Here::enter(&memory)?;
             here.index().maintain(&here.guard)
         };
-        let has_freed = memory.space.pool.reclaim_nonblocking();
+        let has_freed = memory.pages.pool.reclaim_nonblocking();
         Ok(if has_more || has_freed { Rest::More } else { Rest::Idle })
     }
 
@@ -360,7 +361,7 @@ impl Tiered {
         let fresh =
             (self.make)(self.settings.expected_keys).map_err(|error| WriteError::Stopped(error.to_string()));
         let fresh = Arc::new(fresh?);
-        fresh.read_from(&self.blocks, &self.index_reads);
+        crate::tier::cold::read_from(&fresh, &self.blocks, &self.index_reads);
         // What makes or moves a block now would do so in the empty store, whose blocks have the
         // same numbers.
         let _reorganising = self.reorganising.lock().unwrap_or_else(PoisonError::into_inner);
@@ -403,10 +404,10 @@ impl Tiered {
 
     fn figures(&self) -> Stats {
         let memory = self.memory.load_full();
-        let (space, pool) = (&memory.space, memory.space.pool.space());
+        let pool = memory.pages.pool.space();
         let index = figures_of_index(&memory);
-        let page = space.page_bytes() as u64;
-        let residents = space.resident_blocks();
+        let page = memory.pages.page_bytes() as u64;
+        let residents = memory.open.resident();
         let pages = |is_sealed: bool| -> u64 {
             let those = residents.iter().filter(|one| one.is_sealed.load(Acquire) == is_sealed);
             page * those.map(|one| one.pages() as u64).sum::<u64>()
@@ -429,7 +430,7 @@ impl Tiered {
             rewrites: counter(&counters.rewrites),
             hits: writes + copies,
             copy_hits: copies,
-            cache_bytes: page * space.copy_pages() as u64,
+            cache_bytes: page * memory.copies.pages() as u64,
             cold_reads: counter(&counters.cold_reads) + counter(&self.index_reads),
             in_place: counter(&counters.in_place),
             appended: counter(&counters.appended),
@@ -440,7 +441,7 @@ impl Tiered {
         for block in self.all_blocks() {
             tier.blocks += 1;
             tier.block_bytes += block.foot.file_bytes();
-            tier.dead_bytes += space.dead(block.foot.number).load(Relaxed);
+            tier.dead_bytes += memory.dead(block.foot.number).load(Relaxed);
         }
         let records = memory.index.len();
         let data = counter(&counters.data);
@@ -457,7 +458,7 @@ impl Tiered {
 
 /// Figures of the index in DRAM.
 pub(crate) fn figures_of_index(memory: &Memory) -> IndexFigures {
-    let guard = memory.space.pool.pin();
+    let guard = memory.pages.pool.pin();
     let stats = memory.index.stats(&guard);
     IndexFigures {
         name: memory.index.name(),

@@ -33,7 +33,8 @@ mod upkeep;
 mod write;
 
 pub use open::{MakePool, NAME, TieredError};
-pub use space::open_blocks::Shares;
+
 pub use space::probe::{Kind, Probes, grows_without_reading};
+pub use space::shares::Shares;
 pub use store::{Settings, Tiered};
 pub use tier::salvage::salvage;

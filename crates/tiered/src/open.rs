@@ -12,9 +12,10 @@
 //! repeated: a write that both a block and the log have has the same sequence number in both.
 
 use crate::shortage::Shortage;
+use crate::space::memory::{Here, Memory, memory_with};
 use crate::space::record::{Kind, Shape};
 use crate::space::stripes::Stripes;
-use crate::store::{Here, Make, Memory, Settings, Tiered, memory_with};
+use crate::store::{Make, Settings, Tiered};
 use crate::tier::edit::{Edit, Name, Plan};
 use crate::tier::entries::{Entries, Found};
 use crate::tier::large;
@@ -244,7 +245,7 @@ impl Tiered {
         let memory = make(keys).or_else(|_| make(settings.expected_keys))?;
         let blocks = place_blocks(path, &opened, &memory)?;
         let index_reads = Arc::default();
-        memory.read_from(&blocks, &index_reads);
+        crate::tier::cold::read_from(&memory, &blocks, &index_reads);
         let opened = opened.iter();
         // What a crash has lost had numbers, too. They must not come again: blocks are clean up to
         // them.
@@ -327,14 +328,14 @@ fn open_blocks(
 
 /// Blocks by their numbers.
 fn place_blocks(path: &Path, opened: &[Held], memory: &Memory) -> Result<Arc<Blocks>, DiskError> {
-    let mut blocks: Vec<Option<Held>> = (0..memory.space.blocks()).map(|_| None).collect();
+    let mut blocks: Vec<Option<Held>> = (0..memory.pages.numbers.count()).map(|_| None).collect();
     for block in opened {
         let number = block.foot.number;
         let place = blocks.get_mut(number as usize).filter(|place| place.is_none() && number > 0);
         let what =
             "the manifest names a block that this DRAM has no address for; open it with as much as before";
         *place.ok_or_else(|| DiskError::corrupt(path, 0, what))? = Some(Arc::clone(block));
-        memory.space.use_number(number);
+        memory.pages.numbers.note(number);
     }
     Ok(blocks.into_iter().map(ArcSwapOption::from).collect())
 }
@@ -354,10 +355,10 @@ impl Tiered {
         let memory = self.memory.load_full();
         let records: u64 = self.all_blocks().map(|block| block.foot.records).sum();
         let has = crate::engine::figures_of_index(&memory).bytes;
-        let left = (records * INDEX_BYTES).saturating_sub(has).min(memory.space.pool.size() / 2);
-        memory.space.leave_to_index(left);
+        let left = (records * INDEX_BYTES).saturating_sub(has).min(memory.pages.pool.size() / 2);
+        memory.pages.leave_to_index(left);
         let recovered = self.recover_all(plan, entries);
-        memory.space.take_back(left);
+        memory.pages.take_back(left);
         *self.is_recovering.get_mut() = recovered.is_err();
         let logged = recovered?;
         if self.settings.read_only {
@@ -411,7 +412,7 @@ impl Tiered {
         failed.map_or(Ok(()), Err)?;
         let replayed = replayed?;
         let named: Vec<Held> = self.all_blocks().collect();
-        let memory = (2 * self.memory().space.block_bytes()).max(1 << 20);
+        let memory = (2 * self.memory().pages.block_bytes()).max(1 << 20);
         let seqs = (found.seqs, plan.cleared_at);
         unnamed::check(&self.files, self.path(), (&named, &unnamed), seqs, memory)?;
         drop((named, unnamed));
@@ -629,7 +630,7 @@ impl Tiered {
             }
         }
         for (&number, &bytes) in &entries.dead {
-            memory.space.dead(number).fetch_add(bytes, Relaxed);
+            memory.dead(number).fetch_add(bytes, Relaxed);
         }
         Ok(entries.finish()?)
     }
@@ -642,7 +643,7 @@ impl Tiered {
         here.search.forget();
         here.index().get_many(&here.guard, &keys, &mut |nth, word| is_there[nth] = word.is_some());
         let is_sure = here.search.take_met().is_none();
-        let map = here.space().map;
+        let map = here.map();
         for ((found, probe), is_there) in group.iter().zip(&probes).zip(is_there) {
             if is_sure && !is_there {
                 if found.is_tombstone {
@@ -666,8 +667,8 @@ impl Tiered {
     /// Takes the newest version of a key among those of the blocks, unless DRAM has a newer one.
     fn take_newest(&self, here: &Here<'_>, newest: &Found) -> Result<(), WriteError> {
         let probe = probe_of(newest);
-        let own = here.space().map.address(newest.block.into(), newest.offset.into());
-        let dead = here.space().dead(newest.block.into());
+        let own = here.map().address(newest.block.into(), newest.offset.into());
+        let dead = here.memory.dead(newest.block.into());
         let to = (!newest.is_tombstone).then_some(own);
         let (word, read) = self.look_up(here, &probe)?;
         let Some(address) = word else {
@@ -688,7 +689,7 @@ impl Tiered {
             // It was sealed while the log was replayed.
             None => {
                 let read = self.copy(here, address, read)?;
-                let copied = read.ok_or_else(|| self.missing(here.space().map, address))?;
+                let copied = read.ok_or_else(|| self.missing(here.map(), address))?;
                 (copied.shape, copied.seq, copied.shape.size())
             }
         };
@@ -697,7 +698,7 @@ impl Tiered {
         } else {
             // The same write, or an older one.
             self.swap(here, &probe, (Some(address), to))?;
-            here.space().dead(here.space().map.block_of(address)).fetch_add(bytes as u64, Relaxed);
+            here.dead_of(address).fetch_add(bytes as u64, Relaxed);
             if to.is_none() {
                 self.uncount(shape);
             }

@@ -1,9 +1,10 @@
 //! Reads of single keys.
 
 use crate::cache::Side;
-use crate::space::open_blocks::Map;
+use crate::space::addresses::Map;
+use crate::space::memory::Here;
 use crate::space::record::{Copied, Kind, LargeValue, Record, hash_in};
-use crate::store::{Here, Tiered};
+use crate::store::Tiered;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_disk::DiskError;
@@ -106,7 +107,7 @@ impl Tiered {
             let Some(met) = here.search.take_met() else {
                 return Ok((word, read.filter(|(address, _)| Some(*address) == word)));
             };
-            let map = here.space().map;
+            let map = here.map();
             match self.read_cold(map, met) {
                 Ok(Some(bytes)) => {
                     here.search.note(met, Record::read(&bytes).expect("read just now").probe);
@@ -136,7 +137,7 @@ impl Tiered {
         damage: DiskError,
     ) -> Result<(), ReadError> {
         let second = here.search.second_in(probe);
-        let map = here.space().map;
+        let map = here.map();
         // Another hash than the probe's: another key.
         let mention = match self.block(map.block_of(met)) {
             Some(block) => block.mention_of(hash_in(probe), map.offset_of(met))?,
@@ -193,9 +194,9 @@ impl Tiered {
                 self.division.count(Side::Cold);
                 self.copy_in(&here, address, &bytes);
                 return Ok(Some(Copied::of(&Record::read(&bytes).expect("read just now"))));
-            } else if missed.is_again(self.opened(here.space().map, address), address) {
+            } else if missed.is_again(self.opened(here.map(), address), address) {
                 match self.is_present(&here) {
-                    true => return Err(self.missing(here.space().map, address).into()),
+                    true => return Err(self.missing(here.map(), address).into()),
                     false => return Ok(None),
                 }
             }
@@ -227,7 +228,7 @@ impl Tiered {
     ) -> Result<Option<Vec<u8>>, ReadError> {
         match read.filter(|(of, _)| *of == address) {
             Some((_, bytes)) => Ok(Some(bytes)),
-            None => Ok(self.read_cold(here.space().map, address)?),
+            None => Ok(self.read_cold(here.map(), address)?),
         }
     }
 

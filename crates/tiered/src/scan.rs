@@ -1,8 +1,9 @@
 //! Scans over all keys, in the order of the index.
 
 use crate::read::Probe;
+use crate::space::memory::Here;
 use crate::space::record::{Copied, Record, hash_in};
-use crate::store::{Here, Tiered};
+use crate::store::Tiered;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, cold};
 use terrace_engine::Live;
@@ -78,7 +79,7 @@ impl Tiered {
         }
         // All moves are made under the lock of a stripe. So what is not there now is lost.
         let _locked = self.stripes.lock_each();
-        let map = self.memory().space.map;
+        let map = self.memory().pages.map;
         let (next, records) = self.try_records_from(place, count)?;
         let found = |record: Result<Read, u64>| record.unwrap_or_else(|at| Err(self.missing(map, at).into()));
         Ok((next, records.into_iter().map(found).collect()))
@@ -119,7 +120,7 @@ impl Tiered {
             let is_open = self.stripes.of(hash_in(probe)).before(probe).is_some();
             return Ok(Some((probe.into(), copied.filter(|_| !is_open))));
         }
-        let Some(bytes) = self.read_cold(here.space().map, address)? else { return Ok(None) };
+        let Some(bytes) = self.read_cold(here.map(), address)? else { return Ok(None) };
         let record = Record::read(&bytes).expect("read just now");
         Ok(Some((record.probe.into(), Some(Copied::of(&record)))))
     }

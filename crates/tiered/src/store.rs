@@ -10,28 +10,25 @@
 use crate::cache::Division;
 use crate::open::TieredError;
 use crate::shortage::Shortage;
-use crate::space::open_blocks::{RecordAt, Shares, Space};
-use crate::space::probe::{Kind, ReadCold, Reader, Search, note_reader, reader_number};
+use crate::space::memory::Memory;
 use crate::space::record::LargeValue;
+use crate::space::shares::Shares;
 use crate::space::stripes::Stripes;
 use crate::tier::edit::Name;
 use crate::tier::read::{Blocks, Held};
 use arc_swap::ArcSwap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use terrace_disk::{Directory, DiskError, Log, Manifest, Position, Tail};
 use terrace_engine::Removals;
 use terrace_engine::Retry;
 use terrace_engine::Standing;
 use terrace_engine::Watches;
-use terrace_engine::{Clock, Durability, OpenError, WriteError};
-use terrace_engine::{Indexed, Table};
-use terrace_index::{Place, PointIndex, Stored};
-use terrace_medium::Dram;
+use terrace_engine::{Clock, Durability, WriteError};
+use terrace_index::Place;
 use terrace_medium::files::{Files, StoredFile};
-use terrace_pool::{Forked, Guard, Pool};
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -144,71 +141,8 @@ pub struct Tiered {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What a store has in DRAM: another one after it was cleared.
-pub(crate) struct Memory {
-    pub(crate) index: Box<dyn Table<Dram>>,
-    pub(crate) space: Space,
-    /// Whether its index has missed a record when it grew.
-    pub(crate) has_failed: Arc<AtomicBool>,
-    /// Reads its cold records for the index.
-    reader: OnceLock<Arc<dyn ReadCold>>,
-}
-
-impl Memory {
-    /// Has its index read cold records in `blocks`, and count them in `reads`.
-    pub(crate) fn read_from(&self, blocks: &Arc<Blocks>, reads: &Arc<AtomicU64>) {
-        let (blocks, reads) = (Arc::clone(blocks), Arc::clone(reads));
-        let reader: Arc<dyn ReadCold> =
-            Arc::new(Reader { blocks, reads, has_failed: Arc::clone(&self.has_failed) });
-        note_reader(self.space.map.reader(), &reader);
-        assert!(self.reader.set(reader).is_ok(), "a memory has one reader");
-    }
-
-    /// The error of a write that finds no room since the index has all of it.
-    pub(crate) fn is_full(&self) -> WriteError {
-        WriteError::DramFull { keys: self.index.len(), dram: self.space.pool.size() }
-    }
-}
-
 /// Makes an empty memory, whose index has room for so many keys.
 pub(crate) type Make = Box<dyn Fn(u64) -> Result<Memory, TieredError> + Send + Sync>;
-
-/// A thread's stay in a memory: nothing that it sees is reused meanwhile.
-pub(crate) struct Here<'m> {
-    pub(crate) memory: &'m Memory,
-    pub(crate) guard: Guard<'m, Dram>,
-    pub(crate) search: Search,
-}
-
-impl<'m> Here<'m> {
-    #[inline(always)]
-    pub(crate) fn enter(memory: &'m Memory) -> Result<Self, Forked> {
-        let guard = memory.space.pool.try_pin()?;
-        Ok(Self { memory, guard, search: Search::begin(memory.space.map) })
-    }
-
-    /// The same for probes that consist of the two hashes of a key.
-    pub(crate) fn enter_by_hashes(memory: &'m Memory) -> Result<Self, Forked> {
-        let guard = memory.space.pool.try_pin()?;
-        Ok(Self { memory, guard, search: Search::by_hashes(memory.space.map) })
-    }
-
-    #[inline(always)]
-    pub(crate) fn index(&self) -> &'m dyn Table<Dram> {
-        &*self.memory.index
-    }
-
-    #[inline(always)]
-    pub(crate) fn space(&self) -> &'m Space {
-        &self.memory.space
-    }
-
-    /// The record at an address, if it lies in DRAM.
-    #[inline(always)]
-    pub(crate) fn record(&self, address: u64) -> Option<RecordAt> {
-        RecordAt::find(&self.guard, self.memory.space.map, address)
-    }
-}
 
 /// Numbers since the store was opened.
 #[derive(Default)]
@@ -270,7 +204,7 @@ impl Tiered {
 
     /// All blocks on the tier.
     pub(crate) fn all_blocks(&self) -> impl Iterator<Item = Held> + '_ {
-        let end = self.memory().space.numbers_end() as usize;
+        let end = self.memory().pages.numbers.end() as usize;
         self.blocks[..end].iter().filter_map(|block| block.load_full())
     }
 
@@ -323,16 +257,4 @@ impl Tiered {
         let lock = self.freed_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.freed.wait_timeout(lock, time);
     }
-}
-
-/// A memory with an index of the kind `I`, for about so many keys.
-pub(crate) fn memory_with<I>(pool: Pool<Dram>, shares: Shares, keys: u64) -> Result<Memory, OpenError>
-where
-    I: PointIndex<Medium = Dram, Kind = Kind> + Stored<Medium = Dram> + 'static,
-{
-    // At most half of the memory.
-    let index = I::create(&pool, "tiered", keys.min(pool.size() / 32))?;
-    let index = Box::new(Indexed { index, ranges: |_: &I| None });
-    let space = Space::new(pool, shares, reader_number())?;
-    Ok(Memory { index, space, has_failed: Arc::default(), reader: OnceLock::new() })
 }

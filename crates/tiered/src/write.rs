@@ -10,9 +10,11 @@
 
 use crate::cache::Side;
 use crate::read::Probe;
-use crate::space::open_blocks::{NoRoom, RecordAt, Room};
+use crate::space::addresses::{RecordAt, Room};
+use crate::space::memory::{Here, Memory};
+use crate::space::pages::NoRoom;
 use crate::space::record::{Copied, Kind, LargeValue, Record, Shape, hash_in};
-use crate::store::{Here, Memory, Tiered};
+use crate::store::Tiered;
 use crate::upkeep::flush::Tries;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicU64;
@@ -123,7 +125,7 @@ impl Tiered {
         let Some(address) = word else { return Ok(None) };
         let record = here.record(address);
         let copied = self.copy(here, address, read)?;
-        let copied = copied.ok_or_else(|| self.missing(here.space().map, address))?;
+        let copied = copied.ok_or_else(|| self.missing(here.map(), address))?;
         Ok(Some(Old { address, record, copied, is_damaged: false }))
     }
 
@@ -133,7 +135,7 @@ impl Tiered {
             Err(damage @ ReadError::Corrupt { .. }) => damage,
             old => return old,
         };
-        let map = here.space().map;
+        let map = here.map();
         let Some(address) = self.look_up(here, probe)?.0 else { return Err(damage) };
         let Some(block) = self.block(map.block_of(address)) else { return Err(damage) };
         let mention = block.mention_of(hash_in(probe), map.offset_of(address))?;
@@ -188,7 +190,7 @@ impl Tiered {
                 // Its page was freed just now.
                 (Swapped::Found(_), Some(met)) => {
                     // Something may have changed already.
-                    if let Some(bytes) = cold::waiting(|| self.read_cold(here.space().map, met))? {
+                    if let Some(bytes) = cold::waiting(|| self.read_cold(here.map(), met))? {
                         here.search.note(met, Record::read(&bytes).expect("read just now").probe);
                     }
                 }
@@ -318,10 +320,10 @@ impl Tiered {
         new: &New<'_>,
     ) -> Result<Room, Stuck> {
         let size = shape.size();
-        if size > here.space().page_bytes() {
+        if size > here.memory.pages.page_bytes() {
             return Err(Stuck::Failed(WriteError::KeyTooLong));
         }
-        let room = here.space().take(&here.guard, size, seq).map_err(|why| Stuck::NoRoom(why, size))?;
+        let room = here.memory.open.take(here.pages(), size, seq).map_err(|why| Stuck::NoRoom(why, size))?;
         BYTES.with_borrow_mut(|(bytes, _)| {
             record_bytes(bytes, shape, seq, probe, new);
             room.record.store_locked(&here.guard, bytes, true);
@@ -333,7 +335,7 @@ impl Tiered {
     pub(crate) fn waste(&self, here: &Here<'_>, room: &Room) {
         // It stays locked, so that it is no tombstone either.
         let bytes = room.record.room(&here.guard) as u64;
-        here.space().dead(here.space().map.block_of(room.address)).fetch_add(bytes, Relaxed);
+        here.dead_of(room.address).fetch_add(bytes, Relaxed);
     }
 
     /// Counts a record as dead.
@@ -343,7 +345,7 @@ impl Tiered {
             address = record.original(&here.guard);
         }
         let bytes = old.copied.shape.size() as u64;
-        here.space().dead(here.space().map.block_of(address)).fetch_add(bytes, Relaxed);
+        here.dead_of(address).fetch_add(bytes, Relaxed);
     }
 
     /// Counts a write, and dooms the large value that it replaces.
@@ -455,7 +457,7 @@ impl Tiered {
     ) -> Result<T, WriteError> {
         let mut left = Vec::new();
         let done = self.try_with_room(need, write, &mut left);
-        left.iter().for_each(|(memory, bytes)| memory.space.take_back(*bytes));
+        left.iter().for_each(|(memory, bytes)| memory.pages.take_back(*bytes));
         done
     }
 
@@ -478,8 +480,8 @@ impl Tiered {
                     // more and more of them go, but for some that the write itself needs.
                     let memory = self.memory.load_full();
                     let has_left = left.iter().map(|(_, bytes)| bytes).sum::<u64>();
-                    if has_left + wanted <= memory.space.pool.size() / 4 {
-                        memory.space.leave_to_index(wanted);
+                    if has_left + wanted <= memory.pages.pool.size() / 4 {
+                        memory.pages.leave_to_index(wanted);
                         left.push((memory, wanted));
                     }
                     cold::waiting(|| self.make_room(NoRoom::Pages, wanted as usize, &mut tries))?;

@@ -9,15 +9,12 @@
 //! An index that grows may need the hash of a key that it moves. Turbo never does. For the others a
 //! cold record is read at once, below the index's locks, through the reader that its space names.
 
-use crate::space::open_blocks::{Map, RecordAt};
-use crate::space::record::Record;
-use crate::space::record::{hash_in, second_hash};
-use crate::tier::read::{Blocks, Held};
+use super::addresses::{Map, RecordAt};
+use super::record::{hash_in, second_hash};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
-use terrace_disk::cold;
 use terrace_index::{Bytes, RecordKeys};
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -123,30 +120,6 @@ pub(crate) trait ReadCold: Send + Sync {
     /// The probe of the record at an address; `None` if it cannot be read. Then the index is not to
     /// be trusted any more.
     fn probe_at(&self, map: Map, address: u64) -> Option<Box<[u8]>>;
-}
-
-/// The reader of a memory of a store.
-pub(crate) struct Reader {
-    pub(crate) blocks: Arc<Blocks>,
-    /// Records that the readers of the store have read.
-    pub(crate) reads: Arc<AtomicU64>,
-    /// Whether a record could not be read: of the memory.
-    pub(crate) has_failed: Arc<AtomicBool>,
-}
-
-impl ReadCold for Reader {
-    fn probe_at(&self, map: Map, address: u64) -> Option<Box<[u8]>> {
-        self.reads.fetch_add(1, Relaxed);
-        let block = self.blocks.get(map.block_of(address) as usize).and_then(|block| block.load_full());
-        // The index has changed already, so that the write cannot be put off any more.
-        let find = |block: Held| cold::waiting(|| block.find(map.offset_of(address)).ok().flatten());
-        let bytes = block.and_then(find);
-        let probe = bytes.as_deref().and_then(Record::read).map(|record| record.probe.into());
-        if probe.is_none() {
-            self.has_failed.store(true, Relaxed);
-        }
-        probe
-    }
 }
 
 /// The readers of all memories of this process, by their numbers.

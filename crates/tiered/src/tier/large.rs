@@ -4,9 +4,10 @@
 //! the log, and so before a block is sealed. An open removes the files that no record names.
 
 use crate::open::TieredError;
+use crate::space::memory::Here;
 use crate::space::record::{LARGE, LargeValue, hash_in};
 use crate::space::stripes::Locked;
-use crate::store::{Here, Tiered};
+use crate::store::Tiered;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +35,7 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 impl Tiered {
     /// Bytes from which on a value is large.
     pub(crate) fn large_from(&self) -> usize {
-        (self.memory().space.page_bytes() / 4).min(256 << 10)
+        (self.memory().pages.page_bytes() / 4).min(256 << 10)
     }
 
     /// Writes a large value. Those that wait for a sync stay open: if they are many, they are

@@ -9,10 +9,13 @@
 
 use crate::cache::Touched;
 use crate::shortage::Shortage;
-use crate::space::open_blocks::{NoRoom, RecordAt, Resident};
+use crate::space::addresses::RecordAt;
+use crate::space::memory::{Here, Memory};
+use crate::space::open_blocks::records_of;
+use crate::space::pages::{NoRoom, Resident};
 use crate::space::record::{Kind, large_of};
 use crate::space::stripes::Locked;
-use crate::store::{Here, Memory, Tiered};
+use crate::store::Tiered;
 use crate::tier::edit::{Edit, Name};
 use crate::tier::read::{self as block, Block, BlockWriter, path_of};
 use std::collections::BTreeSet;
@@ -74,11 +77,11 @@ impl Tiered {
         if !made {
             // Readers may hold what was freed.
             let memory = self.memory.load_full();
-            let space = &memory.space;
-            space.pool.reclaim_blocking();
+            let pages = &memory.pages;
+            pages.pool.reclaim_blocking();
             tries.idle += 1;
             // Other writes may end, and readers; or others were faster.
-            let may_change = space.pool.waiting_bytes() > 0 || space.leaves_some();
+            let may_change = pages.pool.waiting_bytes() > 0 || pages.leaves_some();
             is_over |= tries.idle > if may_change { IDLE_MAX } else { RACES_MAX };
             if !is_over {
                 self.wait_for_pages(Duration::from_millis(2));
@@ -87,7 +90,7 @@ impl Tiered {
         match (is_over, &why) {
             (false, _) => Ok(()),
             (true, NoRoom::Pages) => Err(self.memory().is_full()),
-            (true, NoRoom::Numbers) => Err(why.error(wanted, self.memory().space.pool.size())),
+            (true, NoRoom::Numbers) => Err(why.error(wanted, self.memory().pages.pool.size())),
         }
     }
 
@@ -134,7 +137,7 @@ impl Tiered {
         let sealed = {
             let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
             let memory = self.memory.load_full();
-            let residents = memory.space.resident_blocks();
+            let residents = memory.open.resident();
             let oldest = residents.iter().find(|one| !one.is_sealed.load(Acquire));
             oldest
                 .filter(|_| self.lacks_room(&self.unsealed).is_none())
@@ -153,7 +156,7 @@ impl Tiered {
         let now = self.settings.clock.now_ms();
         let lacks_room = |work: &Retry| work.too_early(now).is_some_and(|error| error.lacks_room());
         if lacks_room(&self.flushes) || lacks_room(&self.rewrites) {
-            let block = self.memory().space.block_bytes();
+            let block = self.memory().pages.block_bytes();
             if self.files.free_bytes(self.path()).is_ok_and(|free| free > block + block / 4) {
                 self.forget_shortage();
             }
@@ -173,10 +176,10 @@ impl Tiered {
     /// `is_last` and nothing else can be done. Returns whether it has done something.
     fn make_pages(&self, is_urgent: bool, is_last: bool) -> Result<bool, WriteError> {
         let memory = self.memory.load_full();
-        let space = &memory.space;
-        space.update_limit();
-        let (free, block) = (space.free_pages_left(), space.spare_pages());
-        let residents = space.resident_blocks();
+        let pages = &memory.pages;
+        pages.update_limit();
+        let (free, block) = (memory.pages.free_left(), memory.pages.spare());
+        let residents = memory.open.resident();
         let is_sealed = |one: &&Arc<Resident>| one.is_sealed.load(Acquire);
         let sealed: usize = residents.iter().filter(is_sealed).map(|one| one.pages()).sum();
         let mut has_done = self.divide(&memory)?;
@@ -184,15 +187,15 @@ impl Tiered {
             has_done |= self.drop_copies(&memory, Touched::Go)?;
         }
         if (free < block / 2 || is_urgent) && sealed > 0 {
-            space.free_pages(&space.pool.try_pin()?, block / 4 + 1);
+            memory.open.free_pages((pages, &pages.pool.try_pin()?), block / 4 + 1);
             self.freed.notify_all();
             has_done = true;
         }
-        let copies = space.copy_pages().saturating_sub(self.copies_most(space));
+        let copies = memory.copies.pages().saturating_sub(self.copies_most(&memory));
         let is_short = free + sealed + copies < 2 * block;
         let open = residents.iter().find(|one| !is_sealed(one));
         // A few pages between copies would only make a small block.
-        let is_worth = |block: &Resident| is_urgent || 4 * block.pages() >= space.block_pages();
+        let is_worth = |block: &Resident| is_urgent || 4 * block.pages() >= memory.pages.block_pages();
         let is_due =
             |oldest: &Resident| self.log_is_long() || oldest.first_seq() < self.seal_below.load(Relaxed);
         // Free pages may be in pieces.
@@ -212,8 +215,8 @@ impl Tiered {
     #[doc(hidden)]
     pub fn evict(&self) {
         let memory = self.memory.load_full();
-        let Ok(guard) = memory.space.pool.try_pin() else { return };
-        while memory.space.free_pages(&guard, usize::MAX) > 0 {}
+        let Ok(guard) = memory.pages.pool.try_pin() else { return };
+        while memory.open.free_pages((&memory.pages, &guard), usize::MAX) > 0 {}
     }
 
     fn log_is_long(&self) -> bool {
@@ -287,7 +290,7 @@ impl Tiered {
             return self.seal_at_once(&mut manifest, &self.stripes.lock_each());
         }
         let memory = self.memory.load_full();
-        let residents = memory.space.resident_blocks();
+        let residents = memory.open.resident();
         residents
             .iter()
             .filter(|one| !one.is_sealed.load(Acquire))
@@ -303,7 +306,7 @@ impl Tiered {
         all: &Locked<'_>,
     ) -> Result<(), WriteError> {
         let memory = self.memory.load_full();
-        let residents = memory.space.resident_blocks();
+        let residents = memory.open.resident();
         residents.iter().filter(|one| !one.is_sealed.load(Acquire)).try_for_each(|block| {
             self.with_reserve(|| {
                 let Some(clean) = self.begin_seal(&memory, block)? else { return Ok(()) };
@@ -328,7 +331,7 @@ impl Tiered {
             // A second try: only what came behind that has failed.
             return Ok(None);
         }
-        memory.space.close_block(resident);
+        memory.open.close(&memory.pages, resident);
         // While the store is opened, what replaces these records may lie anywhere: in the part of
         // the log that is to come, or in a block of before. So nothing is claimed then.
         Ok(Some(if self.is_recovering.load(Relaxed) { 0 } else { self.next_seq.load(Acquire) }))
@@ -405,7 +408,7 @@ impl Tiered {
         (clean, all): (u64, Option<&Locked<'_>>),
     ) -> Result<Option<Arc<Block>>, WriteError> {
         // A record that dies from now on is counted, though it may be left out.
-        memory.space.dead(resident.number).store(0, Relaxed);
+        memory.dead(resident.number).store(0, Relaxed);
         let name = (resident.number, self.next_file.fetch_add(1, Relaxed));
         self.remove_strays()?;
         let opened = self.write_records(memory, resident, (name, clean), all).and_then(|has_some| {
@@ -432,8 +435,8 @@ impl Tiered {
         self.standing.check_place(&self.directory)?;
         let file = terrace_disk::create_file(&self.files, &path)?;
         let mut writer = BlockWriter::new(&*file, &path, self.id(), name);
-        let (mut bytes, map) = (Vec::new(), memory.space.map);
-        let records = memory.space.records_of(&memory.space.pool.try_pin()?, resident);
+        let (mut bytes, map) = (Vec::new(), memory.pages.map);
+        let records = records_of((&memory.pages, &memory.pages.pool.try_pin()?), resident);
         // In pieces, so that no guard is held for long.
         for piece in records.chunks(256) {
             let here = Here::enter(memory)?;
@@ -523,7 +526,7 @@ impl Tiered {
             cleared: Some(self.cleared_at.load(Relaxed)),
             added: self.all_blocks().map(|block| block.summed()).collect(),
             removed: Vec::new(),
-            block_shift: self.memory().space.block_bytes().ilog2(),
+            block_shift: self.memory().pages.block_bytes().ilog2(),
         }
     }
 
@@ -562,7 +565,7 @@ impl Tiered {
             return Ok(());
         }
         if self.settings.durability != Durability::None {
-            let first = self.memory().space.first_unsealed_seq().min(bound);
+            let first = self.memory().open.first_unsealed_seq().min(bound);
             let released = self.with_large_synced(|| self.log.release(first))?;
             match released {
                 // The block is sealed. The next one tries again.

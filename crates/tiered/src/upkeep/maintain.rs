@@ -1,7 +1,8 @@
 //! Expired entries, checks, salvage, checkpoints.
 
+use crate::space::memory::Here;
 use crate::space::record::{Copied, Kind, LargeValue, Record};
-use crate::store::{Here, Tiered};
+use crate::store::Tiered;
 use crate::tier::large;
 use crate::tier::read::{Held, path_of};
 use crate::write::New;
@@ -173,7 +174,7 @@ impl Tiered {
                 place = here.index().scan(&here.guard, &place, SWEPT, &mut |word| {
                     let Some(record) = here.record(word).filter(|record| !record.is_copy()) else { return };
                     let is_large = record.head(&here.guard).0.kind == Kind::Large;
-                    let is_on_tier = self.block(memory.space.map.block_of(word)).is_some();
+                    let is_on_tier = self.block(memory.pages.map.block_of(word)).is_some();
                     if is_large && !is_on_tier {
                         probes.extend(record.probe(&here.guard).map(<[u8]>::to_vec));
                     }

@@ -16,8 +16,9 @@
 //! where a tombstone lies. So a version of a removed key stays at first, and goes once all is
 //! sealed that was written until then.
 
+use crate::space::memory::{Here, Memory};
 use crate::space::record::{Kind, LargeValue, Record};
-use crate::store::{Here, Memory, Tiered};
+use crate::store::Tiered;
 use crate::tier::edit::{Edit, Name};
 use crate::tier::read::{Block, BlockWriter, Held, path_of};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -92,20 +93,20 @@ impl Tiered {
 
     fn reclaim_one(&self, _reorganising: &MutexGuard<'_, ()>) -> Result<Rest, WriteError> {
         let memory = self.memory.load_full();
-        let dead = |block: &Held| memory.space.dead(block.foot.number).load(Relaxed);
+        let dead = |block: &Held| memory.dead(block.foot.number).load(Relaxed);
         let mut sparse: Vec<Held> = Vec::new();
         let mut worst: Option<(u64, Held)> = None;
         // Where room is short, less of a block has to be dead, and none waits for others.
         let is_short = !self.log.reserve().is_kept();
         let worth = if is_short { 8 } else { 2 };
-        let unsealed = memory.space.first_unsealed_seq();
+        let unsealed = memory.open.first_unsealed_seq();
         let is_ready =
             |block: &Held| !block.is_damaged.load(Relaxed) && block.waits_for.load(Relaxed) <= unsealed;
         for block in self.all_blocks().filter(is_ready) {
             let (dead, bytes) = (dead(&block), block.foot.bytes.max(1));
-            let is_sparse = bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes();
+            let is_sparse = bytes.saturating_sub(dead) * SPARSE < memory.pages.block_bytes();
             if is_sparse && !(is_short && dead * 2 > bytes) {
-                if dead * 2 > bytes || bytes * SPARSE < memory.space.block_bytes() {
+                if dead * 2 > bytes || bytes * SPARSE < memory.pages.block_bytes() {
                     sparse.push(block);
                 }
             } else if dead * worth > bytes
@@ -133,11 +134,11 @@ impl Tiered {
         let memory = self.memory.load_full();
         let blocks: Vec<Held> = self.all_blocks().collect();
         let (sparse, full): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| {
-            let dead = memory.space.dead(block.foot.number).load(Relaxed);
-            block.foot.bytes.saturating_sub(dead) * SPARSE < memory.space.block_bytes()
+            let dead = memory.dead(block.foot.number).load(Relaxed);
+            block.foot.bytes.saturating_sub(dead) * SPARSE < memory.pages.block_bytes()
         });
         for block in full {
-            if memory.space.dead(block.foot.number).load(Relaxed) > 0 || block.foot.tombstones > 0 {
+            if memory.dead(block.foot.number).load(Relaxed) > 0 || block.foot.tombstones > 0 {
                 self.rewrite(&memory, &block)?;
             }
         }
@@ -163,7 +164,7 @@ impl Tiered {
     /// Writes the live records of a block to a new file, in which they have the same addresses.
     fn rewrite(&self, memory: &Arc<Memory>, block: &Held) -> Result<(), WriteError> {
         let number = block.foot.number;
-        let dead = memory.space.dead(number).swap(0, Relaxed);
+        let dead = memory.dead(number).swap(0, Relaxed);
         let name = (number, self.next_file.fetch_add(1, Relaxed));
         let rewritten = self.write_survivors(memory, std::slice::from_ref(block), name, true);
         let installed = rewritten.and_then(|survivors| {
@@ -172,7 +173,7 @@ impl Tiered {
         });
         match installed {
             Err(error) => {
-                memory.space.dead(number).fetch_add(dead, Relaxed);
+                memory.dead(number).fetch_add(dead, Relaxed);
                 self.discard(name);
                 Err(error)
             }
@@ -180,7 +181,7 @@ impl Tiered {
                 block.remove();
                 if is_empty {
                     self.remove_unfinished(name);
-                    memory.space.end_block(&memory.space.pool.try_pin()?, number);
+                    memory.open.end((&memory.pages, &memory.pages.pool.try_pin()?), number);
                 }
                 self.counters.rewrites.fetch_add(1, Relaxed);
                 Ok(())
@@ -191,7 +192,7 @@ impl Tiered {
     /// Puts the live records of some blocks into a new one, and ends them. Returns whether they fit
     /// there.
     fn gather(&self, memory: &Arc<Memory>, blocks: &[Held]) -> Result<bool, WriteError> {
-        let Some(number) = memory.space.take_number() else { return Ok(true) };
+        let Some(number) = memory.pages.take_number() else { return Ok(true) };
         let name = (number, self.next_file.fetch_add(1, Relaxed));
         let names: Vec<Name> = blocks.iter().map(|block| block.name()).collect();
         let written = self.write_survivors(memory, blocks, name, false);
@@ -215,13 +216,13 @@ impl Tiered {
             Ok(Some(moves)) => moves,
             none => {
                 self.discard(name);
-                memory.space.free_number(number);
+                memory.pages.free_number(number);
                 return none.map(|_| fit);
             }
         };
         if moves.is_empty() {
             self.remove_unfinished(name);
-            memory.space.free_number(number);
+            memory.pages.free_number(number);
         }
         // The manifest has the old ones no more: nothing may go on with half of the words.
         self.move_words(memory, moves).inspect_err(|error| self.standing.stop(error.to_string()))?;
@@ -229,7 +230,7 @@ impl Tiered {
             // Nothing names its addresses any more.
             self.blocks[block.foot.number as usize].store(None);
             block.remove();
-            memory.space.end_block(&memory.space.pool.try_pin()?, block.foot.number);
+            memory.open.end((&memory.pages, &memory.pages.pool.try_pin()?), block.foot.number);
         }
         self.counters.rewrites.fetch_add(blocks.len() as u64, Relaxed);
         Ok(true)
@@ -247,7 +248,7 @@ impl Tiered {
                 }
                 // It was replaced meanwhile, or is a tombstone.
                 _ => {
-                    let dead = memory.space.dead(memory.space.map.block_of(to));
+                    let dead = memory.dead(memory.pages.map.block_of(to));
                     dead.fetch_add(8, Relaxed);
                 }
             }
@@ -278,8 +279,7 @@ impl Tiered {
         let (mut next, mut first_kept) = (0, u64::MAX);
         let mut failed: Result<(), WriteError> = Ok(());
         for block in blocks {
-            let (sealed, mut removed) =
-                (block.sealed_removals(memory.space.first_unsealed_seq()), Vec::new());
+            let (sealed, mut removed) = (block.sealed_removals(memory.open.first_unsealed_seq()), Vec::new());
             block.for_each(&mut |offset, bytes| {
                 if failed.is_err() || !survivors.fit {
                     return;
@@ -289,7 +289,7 @@ impl Tiered {
                     block.is_damaged.store(true, Relaxed);
                 }
                 failed = bytes.map_err(WriteError::from).and_then(|bytes| {
-                    let from = memory.space.map.address(block.foot.number, offset);
+                    let from = memory.pages.map.address(block.foot.number, offset);
                     let record = Record::read(bytes).expect("compared with its checksum");
                     let mut fate = self.fate_of(memory, from, &record, clean_up_to)?;
                     if fate == Fate::IsRemoved {
@@ -297,7 +297,7 @@ impl Tiered {
                         removed.push(offset);
                         // If nothing waits to be sealed, nor does a tombstone.
                         let is_sealed = sealed.binary_search(&offset).is_ok()
-                            || memory.space.first_unsealed_seq() == u64::MAX;
+                            || memory.open.first_unsealed_seq() == u64::MAX;
                         fate = if is_sealed { Fate::Goes } else { Fate::IsKept };
                     }
                     match fate {
@@ -310,7 +310,7 @@ impl Tiered {
                     }
                     let place = if keeps_places { offset } else { next };
                     next += bytes.len() as u64;
-                    if !keeps_places && next > memory.space.block_bytes() {
+                    if !keeps_places && next > memory.pages.block_bytes() {
                         survivors.fit = false;
                         return Ok(());
                     }
@@ -318,7 +318,7 @@ impl Tiered {
                     survivors.moves.push((
                         record.probe.into(),
                         from,
-                        memory.space.map.address(name.0, place),
+                        memory.pages.map.address(name.0, place),
                     ));
                     Ok(())
                 });
@@ -359,7 +359,7 @@ impl Tiered {
         let present = |word: Option<u64>| {
             let Some(word) = word else { return Present::Nothing };
             let other = original(&here, word).unwrap_or(word);
-            match self.block(memory.space.map.block_of(other)) {
+            match self.block(memory.pages.map.block_of(other)) {
                 _ if other == address => Present::Own,
                 None => Present::InDram,
                 Some(_) => Present::OnTier,
@@ -416,7 +416,7 @@ impl Tiered {
             ..Edit::default()
         };
         self.write_edit(&mut manifest, &edit)?;
-        memory.space.dead(name.0).fetch_add(survivors.kept, Relaxed);
+        memory.dead(name.0).fetch_add(survivors.kept, Relaxed);
         self.blocks[name.0 as usize].store(fresh);
         Ok(())
     }
