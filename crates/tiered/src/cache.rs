@@ -16,12 +16,14 @@
 //! paper gives pages back only when writes are short of them.) While nothing is written, the cache
 //! may have almost all.
 
+use crate::records::Records;
 use crate::space::addresses::RecordAt;
 use crate::space::memory::{Here, Memory};
 use crate::space::record::{Record, hash_in};
-use crate::store::Tiered;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 use terrace_engine::WriteError;
 
 /// Bytes of the longest record that is copied.
@@ -129,10 +131,22 @@ impl Division {
     }
 }
 
-impl Tiered {
+/// The copies of hot records. It owns what they are worth; the records that are copied, and the
+/// pages of copies, stand below, in the [`Records`] that a caller names.
+#[derive(Default)]
+pub(crate) struct Cache {
+    pub(crate) division: Division,
+    /// Looks at records when the division was thought over last.
+    divided_at: AtomicU64,
+    /// Signalled when pages have become free.
+    freed: Condvar,
+    freed_lock: Mutex<()>,
+}
+
+impl Cache {
     /// Copies a record that was read from the tier, if that is worth it now.
-    pub(crate) fn copy_in(&self, here: &Here<'_>, address: u64, bytes: &[u8]) {
-        if bytes.len() > COPY_MAX || self.settings.read_only {
+    pub(crate) fn copy_in(&self, records: &Records, here: &Here<'_>, address: u64, bytes: &[u8]) {
+        if bytes.len() > COPY_MAX || records.journal.settings.read_only {
             return;
         }
         let [_, _, cold] = self.division.sums();
@@ -145,15 +159,15 @@ impl Tiered {
         let most = if is_full { self.copies_most(memory) } else { usize::MAX };
         let record = Record::read(bytes).expect("read just now");
         // A read waits for no writer.
-        let Some(_stripe) = self.stripes.try_lock(hash_in(record.probe)) else { return };
+        let Some(_stripe) = records.stripes.try_lock(hash_in(record.probe)) else { return };
         here.search.note(address, record.probe);
-        if !matches!(self.look_up(here, record.probe), Ok((Some(word), _)) if word == address) {
+        if !matches!(records.look_up(here, record.probe), Ok((Some(word), _)) if word == address) {
             return;
         }
         let copied = memory.copies.copy_with(here.pages(), (bytes.len(), address), most, |room| {
             room.record.store_locked(&here.guard, bytes, true);
             room.record.unlock(&here.guard, record.seq);
-            let _ = self.swap(here, record.probe, (Some(address), Some(room.address)));
+            let _ = records.swap(here, record.probe, (Some(address), Some(room.address)));
         });
         if copied.is_err() {
             self.division.is_wanted.store(true, Relaxed);
@@ -184,7 +198,12 @@ impl Tiered {
     }
 
     /// Drops the oldest page of copies. Returns whether there was one.
-    pub(crate) fn drop_copies(&self, memory: &Memory, touched: Touched) -> Result<bool, WriteError> {
+    pub(crate) fn drop_copies(
+        &self,
+        records: &Records,
+        memory: &Memory,
+        touched: Touched,
+    ) -> Result<bool, WriteError> {
         let Some(page) = memory.copies.take_oldest() else { return Ok(false) };
         let copies: Vec<(u64, RecordAt)> = {
             let here = Here::enter(memory)?;
@@ -194,24 +213,30 @@ impl Tiered {
             let here = Here::enter(memory)?;
             let probe: Box<[u8]> = record.probe(&here.guard).expect("a record in DRAM").into();
             let original = record.original(&here.guard);
-            let _stripe = self.stripes.lock(hash_in(&probe));
+            let _stripe = records.stripes.lock(hash_in(&probe));
             here.search.note(original, &probe);
-            let (word, _) = self.look_up(&here, &probe)?;
+            let (word, _) = records.look_up(&here, &probe)?;
             if word == Some(address) {
                 let stays = touched == Touched::Stay && record.is_touched(&here.guard);
-                if !(stays && self.copy_again(&here, (address, original), record)) {
-                    self.swap(&here, &probe, (word, Some(original)))?;
+                if !(stays && self.copy_again(records, &here, (address, original), record)) {
+                    records.swap(&here, &probe, (word, Some(original)))?;
                 }
             }
         }
         memory.copies.free((&memory.pages, &memory.pages.pool.try_pin()?), page);
-        self.freed.notify_all();
+        self.note_freed();
         Ok(true)
     }
 
     /// Copies a copy to the newest page, if there is room, and points the index there. Called with
     /// the stripe of its key locked.
-    fn copy_again(&self, here: &Here<'_>, (address, original): (u64, u64), copy: RecordAt) -> bool {
+    fn copy_again(
+        &self,
+        records: &Records,
+        here: &Here<'_>,
+        (address, original): (u64, u64),
+        copy: RecordAt,
+    ) -> bool {
         let (mut bytes, mut is_there) = (Vec::new(), false);
         copy.copy_to(&here.guard, &mut bytes);
         let record = Record::read(&bytes).expect("a copy is whole");
@@ -219,26 +244,19 @@ impl Tiered {
             here.memory.copies.copy_with(here.pages(), (bytes.len(), original), usize::MAX, |room| {
                 room.record.store_locked(&here.guard, &bytes, true);
                 room.record.unlock(&here.guard, record.seq);
-                is_there = self.swap(here, record.probe, (Some(address), Some(room.address))).is_ok();
+                is_there = records.swap(here, record.probe, (Some(address), Some(room.address))).is_ok();
             });
         copied.is_ok() && is_there
     }
 
-    /// Drops the oldest page of copies. For tests.
-    #[doc(hidden)]
-    pub fn drop_oldest_copies(&self, stay: bool) {
-        let touched = if stay { Touched::Stay } else { Touched::Go };
-        let _ = self.drop_copies(&self.memory.load_full(), touched);
-    }
-
     /// Keeps the cache to its share, and thinks that over now and then.
-    pub(crate) fn divide(&self, memory: &Memory) -> Result<bool, WriteError> {
+    pub(crate) fn divide(&self, records: &Records, memory: &Memory) -> Result<bool, WriteError> {
         let [writes, copies, cold] = self.division.sums();
         let seen = writes + copies + cold;
         let last = self.divided_at.load(Relaxed);
         let (used, limit) = memory.pages.counts();
         let of_copies = memory.copies.pages();
-        let appended = self.counters.appended.load(Relaxed);
+        let appended = records.counters.appended.load(Relaxed);
         let is_written = appended != self.division.appended.swap(appended, Relaxed);
         self.division.is_written.fetch_or(is_written, Relaxed);
         if seen.saturating_sub(last) >= WINDOW {
@@ -249,11 +267,22 @@ impl Tiered {
         }
         let is_short = memory.pages.free_left() < memory.pages.spare();
         if is_short && of_copies > self.copies_most(memory) {
-            return self.drop_copies(memory, Touched::Go);
+            return self.drop_copies(records, memory, Touched::Go);
         }
         if self.division.is_wanted.swap(false, Relaxed) {
-            return self.drop_copies(memory, Touched::Stay);
+            return self.drop_copies(records, memory, Touched::Stay);
         }
         Ok(false)
+    }
+
+    /// Wakes those that wait for pages.
+    pub(crate) fn note_freed(&self) {
+        self.freed.notify_all();
+    }
+
+    /// Waits until pages were freed, for `time` at most.
+    pub(crate) fn wait_for_pages(&self, time: Duration) {
+        let lock = self.freed_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.freed.wait_timeout(lock, time);
     }
 }

@@ -3,11 +3,12 @@
 //! All stripes are locked, expectations compared, and all records written to new places. Then the
 //! index changes, behind a note for readers (`stripes`), and one entry of the log has everything.
 
-use crate::read::Probe;
+use crate::changes::{Old, Stuck};
 use crate::space::addresses::Room;
+use crate::space::key::Probe;
 use crate::space::memory::Here;
-use crate::store::Tiered;
-use crate::write::{New, Old, Stuck};
+use crate::space::stripes::Locked;
+use crate::write::{New, Writes};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{Content, LOG_PAYLOAD_MAX, Need, cold};
@@ -26,6 +27,29 @@ struct Step<'a> {
     seq: u64,
 }
 
+impl Step<'_> {
+    /// The index's word of the key before.
+    fn from(&self) -> Option<u64> {
+        self.old.as_ref().map(|old| old.address)
+    }
+
+    /// The index's word of the key behind the batch.
+    fn to(&self) -> Option<u64> {
+        matches!(self.new.draft.content, Content::Put { .. }).then_some(self.room.address)
+    }
+}
+
+/// Refuses a batch that no record of the log has room for.
+fn check_batch(writes: &[Write<'_>]) -> Result<(), WriteError> {
+    let mut bytes = 0;
+    for write in writes {
+        let len = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
+        check_sizes(write.key, len)?;
+        bytes += write.key.len() + len + HEAD_MAX;
+    }
+    if bytes > LOG_PAYLOAD_MAX { Err(WriteError::BatchTooLong) } else { Ok(()) }
+}
+
 /// The last write of each key, in their order.
 fn last_of_each(drafts: Vec<Draft<'_>>) -> Vec<Draft<'_>> {
     let last: HashMap<&[u8], usize> =
@@ -41,35 +65,27 @@ fn last_of_each(drafts: Vec<Draft<'_>>) -> Vec<Draft<'_>> {
     }
 }
 
-impl Tiered {
+impl Writes {
     pub(crate) fn commit_all(
         &self,
         writes: &[Write<'_>],
         expected: &[Expected<'_>],
         how: Durably,
     ) -> Result<Commit, WriteError> {
-        self.standing.check_writable()?;
-        let durability = self.promised(how)?;
-        let mut bytes = 0;
-        for write in writes {
-            let len = if let WriteKind::Put { value, .. } = write.what { value.len() } else { 0 };
-            check_sizes(write.key, len)?;
-            bytes += write.key.len() + len + HEAD_MAX;
-        }
-        if bytes > LOG_PAYLOAD_MAX {
-            return Err(WriteError::BatchTooLong);
-        }
+        self.tier().standing.check_writable()?;
+        let durability = self.journal().promised(how)?;
+        check_batch(writes)?;
         let hashes = || {
             let keys = expected.iter().map(|(key, _)| *key).chain(writes.iter().map(|write| write.key));
-            keys.map(|key| self.probe(key).hash())
+            keys.map(|key| self.records().probe(key).hash())
         };
         let is_removal = writes.iter().all(|write| matches!(write.what, WriteKind::Remove));
         let need = if is_removal { Need::Reserve } else { Need::Room };
-        let (end, commit) = self.with_room(need, || {
-            let locked = self.stripes.lock_all(hashes());
-            let memory = self.memory();
+        let (end, commit) = self.upkeep.with_room(need, || {
+            let locked = self.records().stripes.lock_all(hashes());
+            let memory = self.records().memory();
             let here = Here::enter(&memory)?;
-            self.standing.check_writable()?;
+            self.tier().standing.check_writable()?;
             if let Some(nth) = self.unmet(&here, expected)? {
                 return Ok((0, Commit::Changed(nth)));
             }
@@ -80,7 +96,7 @@ impl Tiered {
             let end = self.publish(&here, &locked, steps)?;
             Ok((end, Commit::Done))
         })?;
-        self.wait_for_log(end, durability)?;
+        self.journal().wait_for_log(end, durability)?;
         Ok(commit)
     }
 
@@ -95,12 +111,12 @@ impl Tiered {
     }
 
     fn locked_version(&self, here: &Here<'_>, key: &[u8]) -> Result<Version, ReadError> {
-        let removals = self.removals.of(key);
+        let removals = self.records().removals.of(key);
         if key.len() > terrace_engine::KEY_MAX {
-            return Ok(self.version_of(removals, None));
+            return Ok(self.records().version_of(removals, None));
         }
-        let old = self.old(here, &self.probe(key))?;
-        Ok(self.version_of(removals, old.map(|old| old.copied)))
+        let old = self.records().old(here, &self.records().probe(key))?;
+        Ok(self.records().version_of(removals, old.map(|old| old.copied)))
     }
 
     /// The values of the keys whose expiry changes.
@@ -113,11 +129,11 @@ impl Tiered {
         let present = expected_present(writes, expected);
         let expiring = writes.iter().filter(|write| matches!(write.what, WriteKind::Expire(_)));
         let value = |write: &Write<'_>| {
-            let mut old = self.old(here, &self.probe(write.key))?;
+            let mut old = self.records().old(here, &self.records().probe(write.key))?;
             if let Some(old) = old.as_mut().filter(|_| present.contains(write.key)) {
                 old.copied.expires_at = None;
             }
-            Ok(self.live_of(old.as_ref())?.map(|live| live.value))
+            Ok(self.records().live_of(old.as_ref())?.map(|live| live.value))
         };
         expiring.map(value).collect()
     }
@@ -125,15 +141,15 @@ impl Tiered {
     /// Writes the records of a batch, which nobody sees yet.
     fn stage_all<'a>(&self, here: &Here<'_>, drafts: Vec<Draft<'a>>) -> Result<Vec<Step<'a>>, Stuck> {
         self.check_fits(here, &drafts)?;
-        self.check_room(need_of(&drafts))?;
+        self.journal().check_room(need_of(&drafts))?;
         let mut olds = Vec::with_capacity(drafts.len());
         for draft in &drafts {
-            let probe = self.probe(draft.key);
-            olds.push(self.old_to_replace(here, &probe).map(|old| (probe, old)));
+            let probe = self.records().probe(draft.key);
+            olds.push(self.records().old_to_replace(here, &probe).map(|old| (probe, old)));
         }
         // All were asked, so that a thread that must not wait learns of all cold records.
         let olds = olds.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let first = self.next_seq.fetch_add(drafts.len() as u64, Relaxed);
+        let first = self.journal().next_seq.fetch_add(drafts.len() as u64, Relaxed);
         let mut steps: Vec<Step<'a>> = Vec::with_capacity(drafts.len());
         for ((draft, (probe, old)), seq) in drafts.into_iter().zip(olds).zip(first..) {
             match self.stage_step(here, draft, (probe, old), seq) {
@@ -150,7 +166,7 @@ impl Tiered {
     /// Refuses a batch whose records have no room in DRAM at once, even if nothing else was there.
     fn check_fits(&self, here: &Here<'_>, drafts: &[Draft<'_>]) -> Result<(), WriteError> {
         let size = |draft: &Draft<'_>| match draft.content {
-            Content::Put { value, .. } if value.len() >= self.large_from() => 0,
+            Content::Put { value, .. } if value.len() >= self.records().large_from() => 0,
             _ => New::small(*draft).shape(draft.key.len()).size() as u64,
         };
         // Not the pages of now: those that wait for readers are none for a moment.
@@ -173,59 +189,27 @@ impl Tiered {
 
     /// Gives up what a step has prepared: nobody has seen it.
     fn unstage(&self, here: &Here<'_>, step: &Step<'_>) {
-        self.waste(here, &step.room);
+        self.records().waste(here, &step.room);
         self.unprepare(&step.new);
     }
 
     /// Makes the records of a batch the keys' own, at one instant.
-    fn publish(
-        &self,
-        here: &Here<'_>,
-        locked: &crate::space::stripes::Locked<'_>,
-        steps: Vec<Step<'_>>,
-    ) -> Result<u64, Stuck> {
+    fn publish(&self, here: &Here<'_>, locked: &Locked<'_>, steps: Vec<Step<'_>>) -> Result<u64, Stuck> {
         if steps.is_empty() {
             return Ok(0);
         }
-        let word = |step: &Step<'_>| step.old.as_ref().map(|old| old.address);
-        let is_put = |step: &Step<'_>| matches!(step.new.draft.content, Content::Put { .. });
+        debug_assert!(steps.windows(2).all(|two| two[0].seq + 1 == two[1].seq), "numbers in a row");
         let before: BTreeMap<Box<[u8]>, Option<u64>> =
-            steps.iter().map(|step| (Box::from(&*step.probe), word(step))).collect();
-        let published = locked.publish(before, || {
-            let mut done = 0;
-            let swapped = steps.iter().try_for_each(|step| {
-                let to = is_put(step).then_some(step.room.address);
-                if to.is_none() {
-                    self.removals.count(step.probe.key());
-                }
-                if word(step) != to {
-                    self.swap(here, &step.probe, (word(step), to))?;
-                }
-                done += 1;
-                Ok::<_, WriteError>(())
-            });
-            let drafts: Vec<Draft<'_>> = steps.iter().map(|step| step.new.logged()).collect();
-            let appended = swapped.and_then(|()| self.append(steps[0].seq, &drafts));
-            if appended.is_err() {
-                for step in steps[..done].iter().rev() {
-                    let to = is_put(step).then_some(step.room.address);
-                    if word(step) != to {
-                        // A removed key comes back into its own place, if there is still one.
-                        let _ = self.swap(here, &step.probe, (to, word(step)));
-                    }
-                }
-            } else {
-                steps.iter().for_each(|step| step.room.record.unlock(&here.guard, step.seq));
-            }
-            appended
-        });
+            steps.iter().map(|step| (Box::from(&*step.probe), step.from())).collect();
+        assert_eq!(before.len(), steps.len(), "a batch has one write of a key");
+        let published = locked.publish(before, || self.swap_and_append(here, &steps));
         match published {
             Ok(end) => {
                 for step in &steps {
-                    step.old.iter().for_each(|old| self.bury(here, old));
+                    step.old.iter().for_each(|old| self.records().bury(here, old));
                     self.count(step.old.as_ref(), &step.new);
                 }
-                self.counters.appended.fetch_add(steps.len() as u64, Relaxed);
+                self.records().counters.appended.fetch_add(steps.len() as u64, Relaxed);
                 cold::has_written();
                 self.watches.report(steps.iter().map(|step| step.probe.key()));
                 Ok(end)
@@ -237,24 +221,55 @@ impl Tiered {
         }
     }
 
+    /// Changes the index's words of a batch, and appends its record to the log: both, or nothing.
+    fn swap_and_append(&self, here: &Here<'_>, steps: &[Step<'_>]) -> Result<u64, WriteError> {
+        let mut done = 0;
+        let swapped = steps.iter().try_for_each(|step| {
+            if step.to().is_none() {
+                self.records().removals.count(step.probe.key());
+            }
+            if step.from() != step.to() {
+                self.records().swap(here, &step.probe, (step.from(), step.to()))?;
+            }
+            done += 1;
+            Ok::<_, WriteError>(())
+        });
+        let drafts: Vec<Draft<'_>> = steps.iter().map(|step| step.new.logged()).collect();
+        let appended = swapped.and_then(|()| self.journal().append(steps[0].seq, &drafts));
+        if appended.is_err() {
+            for step in steps[..done].iter().rev() {
+                if step.from() != step.to() {
+                    // A removed key comes back into its own place, if there is still one.
+                    let _ = self.records().swap(here, &step.probe, (step.to(), step.from()));
+                }
+            }
+        } else {
+            steps.iter().for_each(|step| step.room.record.unlock(&here.guard, step.seq));
+        }
+        appended
+    }
+
     /// Removes keys at one instant, and returns how many there were.
     pub(crate) fn remove_keys(&self, keys: &[&[u8]], how: Durably) -> Result<u64, WriteError> {
-        self.standing.check_writable()?;
-        let durability = self.promised(how)?;
+        self.tier().standing.check_writable()?;
+        let durability = self.journal().promised(how)?;
         let mut distinct = keys.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
-        let (end, count) = self.with_room(Need::Reserve, || {
-            let locked = self.stripes.lock_all(distinct.iter().map(|key| self.probe(key).hash()));
-            let memory = self.memory();
+        let (end, count) = self.upkeep.with_room(Need::Reserve, || {
+            let locked =
+                self.records().stripes.lock_all(distinct.iter().map(|key| self.records().probe(key).hash()));
+            let memory = self.records().memory();
             let here = Here::enter(&memory)?;
-            self.standing.check_writable()?;
+            self.tier().standing.check_writable()?;
             let mut present = Vec::new();
-            let olds: Vec<_> =
-                distinct.iter().map(|key| self.old_to_replace(&here, &self.probe(key))).collect();
+            let olds: Vec<_> = distinct
+                .iter()
+                .map(|key| self.records().old_to_replace(&here, &self.records().probe(key)))
+                .collect();
             for (&key, old) in distinct.iter().zip(olds) {
                 let old = old?;
-                if old.is_some_and(|old| !self.has_expired(old.copied.expires_at)) {
+                if old.is_some_and(|old| !self.records().has_expired(old.copied.expires_at)) {
                     present.push(Draft::removal(key));
                 }
             }
@@ -262,7 +277,7 @@ impl Tiered {
             let steps = self.stage_all(&here, present)?;
             Ok((self.publish(&here, &locked, steps)?, count))
         })?;
-        self.wait_for_log(end, durability)?;
+        self.journal().wait_for_log(end, durability)?;
         Ok(count)
     }
 }

@@ -20,21 +20,31 @@
 //! - `open`: recovery.
 
 mod cache;
+mod changes;
 mod commit;
 mod engine;
+mod error;
+mod expiry;
+mod journal;
+mod newest;
 mod open;
 mod read;
+mod records;
+mod recover;
+mod replay;
 mod scan;
+mod settings;
 mod shortage;
 mod space;
-mod store;
 mod tier;
 mod upkeep;
 mod write;
 
-pub use open::{MakePool, NAME, TieredError};
-
+pub use engine::Tiered;
+pub use error::TieredError;
+pub use open::MakePool;
+pub use settings::Settings;
 pub use space::probe::{Kind, Probes, grows_without_reading};
 pub use space::shares::Shares;
-pub use store::{Settings, Tiered};
+pub use tier::NAME;
 pub use tier::salvage::salvage;

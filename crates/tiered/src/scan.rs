@@ -1,9 +1,10 @@
 //! Scans over all keys, in the order of the index.
 
-use crate::read::Probe;
+use crate::read::Reads;
+use crate::records::relax;
+use crate::space::key::Probe;
 use crate::space::memory::Here;
 use crate::space::record::{Copied, Record, hash_in};
-use crate::store::Tiered;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_disk::{DiskError, cold};
 use terrace_engine::Live;
@@ -20,14 +21,14 @@ const PIECE: usize = 64;
 /// Times that a piece is read whose records move meanwhile, before they are kept from moving.
 const TRIES_MAX: u32 = 16;
 
-impl Tiered {
+impl Reads {
     pub(crate) fn scan_from(
         &self,
         cursor: &Cursor,
         at_least: usize,
         each: &mut dyn FnMut(&[u8], Entry<'_>),
     ) -> Result<Cursor, ReadError> {
-        self.standing.check_process()?;
+        self.tier().standing.check_process()?;
         self.check_may_scan()?;
         let (mut place, mut left) = (cursor.place().clone(), at_least.max(1));
         if matches!(place, Place::After(_)) {
@@ -50,7 +51,7 @@ impl Tiered {
             }
             place = next;
         }
-        self.counters.skipped.fetch_add(skipped, Relaxed);
+        self.records.counters.skipped.fetch_add(skipped, Relaxed);
         match first {
             None => Ok(place.into()),
             Some(ReadError::Corrupt { place: at, what }) => {
@@ -62,9 +63,9 @@ impl Tiered {
 
     /// A scan reads cold records one by one, so that it is for a thread that may wait.
     fn check_may_scan(&self) -> Result<(), DiskError> {
-        match self.all_blocks().next() {
+        match self.records.all_blocks().next() {
             None => Ok(()),
-            Some(_) => cold::may_wait().map_err(DiskError::room("read", self.path())),
+            Some(_) => cold::may_wait().map_err(DiskError::room("read", self.tier().path())),
         }
     }
 
@@ -78,10 +79,11 @@ impl Tiered {
             }
         }
         // All moves are made under the lock of a stripe. So what is not there now is lost.
-        let _locked = self.stripes.lock_each();
-        let map = self.memory().pages.map;
+        let _locked = self.records.stripes.lock_each();
+        let map = self.records.memory().pages.map;
         let (next, records) = self.try_records_from(place, count)?;
-        let found = |record: Result<Read, u64>| record.unwrap_or_else(|at| Err(self.missing(map, at).into()));
+        let found =
+            |record: Result<Read, u64>| record.unwrap_or_else(|at| Err(self.tier().missing(map, at).into()));
         Ok((next, records.into_iter().map(found).collect()))
     }
 
@@ -91,7 +93,7 @@ impl Tiered {
         place: &Place,
         count: usize,
     ) -> Result<(Place, Vec<Result<Read, u64>>), ReadError> {
-        let memory = self.memory();
+        let memory = self.records.memory();
         let here = Here::enter(&memory)?;
         let mut words = Vec::with_capacity(count);
         let next = here.index().scan(&here.guard, place, count, &mut |word| words.push(word));
@@ -102,7 +104,7 @@ impl Tiered {
     /// The key and the entry of a record that the index named a moment ago.
     fn entry_of(&self, (probe, copied): Found) -> Result<Option<(Vec<u8>, Live)>, ReadError> {
         // As it is: the key may have another version by now, but had this one.
-        let live = copied.map_or(Ok(None), |copied| self.live(copied))?.flatten();
+        let live = copied.map_or(Ok(None), |copied| self.records.live(copied))?.flatten();
         let live = match live {
             Some(live) => Some(live),
             None => self.find_live(&probe)?,
@@ -117,10 +119,10 @@ impl Tiered {
             let probe = record.probe(&here.guard).expect("a record in DRAM");
             let copied = record.read(&here.guard);
             // A batch may not be done yet.
-            let is_open = self.stripes.of(hash_in(probe)).before(probe).is_some();
+            let is_open = self.records.stripes.of(hash_in(probe)).before(probe).is_some();
             return Ok(Some((probe.into(), copied.filter(|_| !is_open))));
         }
-        let Some(bytes) = self.read_cold(here.map(), address)? else { return Ok(None) };
+        let Some(bytes) = self.records.read_cold(here.map(), address)? else { return Ok(None) };
         let record = Record::read(&bytes).expect("read just now");
         Ok(Some((record.probe.into(), Some(Copied::of(&record)))))
     }
@@ -130,7 +132,7 @@ impl Tiered {
         for _ in 0..64 {
             let draw = self.draw();
             let start = {
-                let memory = self.memory();
+                let memory = self.records.memory();
                 let here = Here::enter(&memory)?;
                 here.index().random_place(&here.guard, draw)
             };
@@ -150,7 +152,7 @@ impl Tiered {
 
     /// Entries of several keys at one instant.
     pub(crate) fn get_at_once(&self, keys: &[&[u8]], each: &mut terrace_engine::EntryCallback<'_>) {
-        let probes: Vec<Probe> = keys.iter().map(|key| self.probe(key)).collect();
+        let probes: Vec<Probe> = keys.iter().map(|key| self.records.probe(key)).collect();
         let read = || -> Vec<Result<Option<Live>, ReadError>> {
             let find = |probe: &Probe| match probe.key().len() {
                 0..=terrace_engine::KEY_MAX => self.find_live(probe),
@@ -159,7 +161,7 @@ impl Tiered {
             probes.iter().map(find).collect()
         };
         let changes = || -> Option<Vec<u64>> {
-            probes.iter().map(|probe| self.stripes.of(probe.hash()).changes()).collect()
+            probes.iter().map(|probe| self.records.stripes.of(probe.hash()).changes()).collect()
         };
         let mut found = None;
         for looks in 0..100 {
@@ -171,11 +173,11 @@ impl Tiered {
                     break;
                 }
             }
-            crate::read::relax(looks);
+            relax(looks);
         }
         // Writers that never rest: they wait for this once.
         let found = found.unwrap_or_else(|| {
-            let _locked = self.stripes.lock_all(probes.iter().map(Probe::hash));
+            let _locked = self.records.stripes.lock_all(probes.iter().map(Probe::hash));
             read()
         });
         for (nth, entry) in found.into_iter().enumerate() {

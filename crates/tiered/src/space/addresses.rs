@@ -71,7 +71,7 @@ impl Map {
         1 << self.page_shift
     }
 
-    pub(super) fn block_bytes(self) -> u64 {
+    pub(crate) fn block_bytes(self) -> u64 {
         1 << self.block_shift
     }
 

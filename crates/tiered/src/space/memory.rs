@@ -8,8 +8,8 @@ use super::probe::{Kind, ReadCold, Search, note_reader, reader_number};
 use super::shares::Shares;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
+use terrace_engine::{IndexFigures, OpenError, WriteError};
 use terrace_engine::{Indexed, Table};
-use terrace_engine::{OpenError, WriteError};
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_pool::{Forked, Guard, Pool};
@@ -34,6 +34,21 @@ impl Memory {
     pub(crate) fn read_with(&self, reader: Arc<dyn ReadCold>) {
         note_reader(self.pages.map.reader(), &reader);
         assert!(self.reader.set(reader).is_ok(), "a memory has one reader");
+    }
+
+    /// Figures of the index.
+    pub(crate) fn index_figures(&self) -> IndexFigures {
+        let guard = self.pages.pool.pin();
+        let stats = self.index.stats(&guard);
+        IndexFigures {
+            name: self.index.name(),
+            bytes: stats.bytes,
+            slots: stats.slots,
+            nodes: stats.nodes,
+            resizes: stats.resizes,
+            resizing: stats.resizing,
+            cache: None,
+        }
     }
 
     /// The bytes of dead records of a block.

@@ -1,6 +1,7 @@
 //! DRAM: what a record is, where records lie, how an index compares them, and who may change them.
 //!
 //! - `record`: a version of a key, in DRAM and on the tier alike.
+//! - `key`: what an index looks for.
 //! - `addresses`: where the record of an address lies in DRAM, and how it is read and stored there.
 //! - `shares`, `numbers`, `pages`: how DRAM is divided, numbers of blocks, and their pages.
 //! - `open_blocks`, `copies`: blocks that writes fill, and those of copies of cold records.
@@ -10,6 +11,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod copies;
+pub(crate) mod key;
 pub(crate) mod memory;
 mod numbers;
 pub(crate) mod open_blocks;

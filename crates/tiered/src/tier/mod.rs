@@ -10,8 +10,12 @@
 pub(crate) mod cold;
 pub(crate) mod edit;
 pub(crate) mod entries;
+pub(crate) mod files;
 pub(crate) mod large;
 pub(crate) mod read;
 pub(crate) mod salvage;
 pub(crate) mod sound;
 pub(crate) mod unnamed;
+
+/// The name of this engine in a store's identity.
+pub const NAME: &str = "tiered";

@@ -8,8 +8,8 @@
 //! What is known of all keys may take more memory than there is. So the files are read once for
 //! each part of the hashes, as for an open.
 
-use crate::open::NAME;
 use crate::space::record::{Kind, LargeValue, Record, second_hash};
+use crate::tier::NAME;
 use crate::tier::edit::{Edit, Name, Plan, Summed};
 use crate::tier::entries::hash_parts;
 use crate::tier::large;
