@@ -8,8 +8,8 @@ use crate::shortage::Shortage;
 use crate::space::record::LargeValue;
 use crate::tier::edit::{Edit, Name};
 use crate::tier::files::Tier;
+use crate::tier::format::numbers_of;
 use crate::tier::large::{self, LargeValues};
-use crate::tier::read as block;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -249,7 +249,7 @@ impl Journal {
             // edits.
             let names = self.tier.files.list(self.tier.path());
             let names = names.map_err(DiskError::room("list", self.tier.path()))?;
-            let of_blocks = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
+            let of_blocks = names.iter().filter_map(|name| numbers_of(name.to_str()?));
             let named: BTreeSet<Name> = whole.added.iter().map(|(name, _)| *name).collect();
             let removed: Vec<Name> = of_blocks.filter(|name| !named.contains(name)).collect();
             whole.added.extend(removed.iter().map(|name| (*name, 0)));

@@ -1,7 +1,6 @@
 //! Reads of single keys.
 
 use crate::cache::{Cache, Side};
-use crate::journal::Journal;
 use crate::records::{LOOKS_MAX, Missed, Records, relax};
 use crate::space::memory::Here;
 use crate::space::record::{Copied, Kind, Record, hash_in};
@@ -24,11 +23,6 @@ pub(crate) struct Reads {
 impl Reads {
     pub(crate) fn new(records: Records, chance: u64) -> Self {
         Self { records, cache: Cache::default(), chance: AtomicU64::new(chance) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn journal(&self) -> &Journal {
-        &self.records.journal
     }
 
     #[inline(always)]

@@ -240,6 +240,7 @@ impl Writes {
         new: &New<'_>,
     ) -> Result<Room, Stuck> {
         let size = shape.size();
+        debug_assert_eq!(shape.key_len + 8, probe.len(), "a shape is of its key");
         if size > here.memory.pages.page_bytes() {
             return Err(Stuck::Failed(WriteError::KeyTooLong));
         }
@@ -344,24 +345,27 @@ impl Writes {
             let old = self.records().old(&here, &probe)?;
             let live = self.records().live_of(old.as_ref())?;
             let changed = change(live.as_ref().map(Live::entry));
-            let content = match &changed {
-                Change::Put { value, expires_at } => {
-                    check_sizes(key, value.len())?;
-                    Content::Put { value, expires_at: *expires_at }
-                }
-                Change::Expire(at) => match &live {
-                    Some(live) if live.expires_at != *at => {
-                        Content::Put { value: &live.value, expires_at: *at }
-                    }
-                    _ => return Ok(0),
-                },
-                Change::Remove if old.is_some() => Content::Tombstone,
-                Change::Remove | Change::Keep => return Ok(0),
-            };
+            let Some(content) = content_of(&changed, live.as_ref(), old.is_some()) else { return Ok(0) };
+            if let Change::Put { value, .. } = &changed {
+                check_sizes(key, value.len())?;
+            }
             let new = self.prepare(Draft::new(key, content))?;
             let written = self.write_locked(&here, &probe, old.as_ref(), &new);
             written.inspect_err(|_| self.unprepare(&new))
         })?;
         self.journal().wait_for_log(end, durability)
+    }
+}
+
+/// What a key gets that is changed so; `None` if it stays as it is.
+fn content_of<'a>(changed: &'a Change, live: Option<&'a Live>, was_there: bool) -> Option<Content<'a>> {
+    match changed {
+        Change::Put { value, expires_at } => Some(Content::Put { value, expires_at: *expires_at }),
+        Change::Expire(at) => {
+            let live = live.filter(|live| live.expires_at != *at)?;
+            Some(Content::Put { value: &live.value, expires_at: *at })
+        }
+        Change::Remove => was_there.then_some(Content::Tombstone),
+        Change::Keep => None,
     }
 }

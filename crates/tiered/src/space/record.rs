@@ -56,6 +56,7 @@ pub(crate) struct Shape {
 impl Shape {
     #[inline(always)]
     pub(crate) fn encode(self) -> u64 {
+        debug_assert!(self.key_len >> KEY_BITS == 0 && self.value_len >> VALUE_BITS == 0, "lengths fit");
         let kind = match self.kind {
             Kind::Value => 0,
             Kind::Large => IS_LARGE,
@@ -154,6 +155,7 @@ impl<'b> Record<'b> {
     /// Appends the record, with an even version.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let (start, shape) = (out.len(), self.shape);
+        debug_assert!(self.seq >> (64 - VERSION_BITS) == 0, "a number leaves room for the version");
         debug_assert_eq!((self.probe.len() - 8, self.inline.len()), (shape.key_len, shape.inline_len()));
         out.extend_from_slice(&shape.encode().to_le_bytes());
         out.extend_from_slice(&(self.seq << VERSION_BITS).to_le_bytes());

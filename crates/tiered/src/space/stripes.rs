@@ -153,7 +153,10 @@ impl Stripe {
     }
 
     fn set_batch(&self, batch: Option<&Arc<Batch>>) {
-        *self.batch.lock().unwrap_or_else(PoisonError::into_inner) = batch.cloned();
+        let mut own = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert!(own.is_none() || batch.is_none(), "the lock of a stripe keeps batches apart");
+        *own = batch.cloned();
+        drop(own);
         self.has_batch.store(batch.is_some(), Release);
     }
 }

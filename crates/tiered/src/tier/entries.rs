@@ -4,7 +4,8 @@
 //! from front to back and once, and a part has the keys whose hashes lie within some bounds. (The
 //! paper's table of all keys may take more memory than there is.)
 
-use crate::tier::read::{EntryReader, Held, Mention};
+use super::format::Mention;
+use super::read::{EntryReader, Held};
 use std::collections::BTreeMap;
 use terrace_disk::DiskError;
 

@@ -2,7 +2,8 @@
 //! nothing.
 
 use super::edit::Name;
-use super::read::{Blocks, Held, path_of};
+use super::format::path_of;
+use super::read::{Blocks, Held};
 use crate::space::addresses::Map;
 use std::io::ErrorKind;
 use std::path::Path;

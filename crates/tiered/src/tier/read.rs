@@ -1,337 +1,23 @@
-//! Blocks on the tier: a file each, written once.
-//!
-//! ```text
-//!   | pages of 4 KiB: records, each behind | offset u32 | words u32 |, then zeros |
-//!   | fences: of each page, the offset of its first record u32 |
-//!   | entries, sorted by hash: | hash u64 | second hash u64 | seq << 1 | tombstone u64 |
-//!                              | offset u32 | words u32 | |
-//!   | numbers of the files of large values u64 |
-//!   | foot |
-//! ```
-//! An *offset* is that of the record's address: it stays the same however often the block is
-//! rewritten without its dead records. (The paper finds survivors of a rewritten block by a
-//! coalesced hash table as large as they are, section 5.2. Fences in DRAM, four bytes a page, find
-//! them with one read, too, and keep them in order.) A record that fits into a page lies in one; a
-//! longer one begins a page, and the pages that it goes on in have its fence.
-//!
-//! An open reads the entries, not the records. Each record has its own checksum; fences and entries
-//! have one together, and so has the foot, which is written last.
+//! A block that is read: its records, and its entries.
 
-use crate::space::record::{Kind, LargeValue, Record, second_hash};
-use crate::tier::edit::{Name, Summed};
+use super::edit::{Name, Summed};
+use super::format::{
+    ENTRY, FOOT, Foot, Mention, PAGE, PIECE, PLACE, mention_in, path_of, place_in, record_of,
+};
+use crate::space::record::Record;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use terrace_disk::codec::Reader;
 use terrace_disk::{DiskError, cold};
 use terrace_medium::files::{Files, Purpose, StoredFile};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"terrblok");
-const FORMAT: u64 = 1;
-/// Bytes of a page.
-pub(crate) const PAGE: usize = 4096;
-/// Bytes before a record.
-pub(crate) const PLACE: usize = 8;
-/// Bytes of an entry.
-const ENTRY: usize = 32;
-const FOOT: usize = 8 * 18;
 /// What is wrong with a record.
 const UNSOUND: &str = "a record does not match its checksum";
-/// Bytes that are written or read at a time.
-const PIECE: usize = 1 << 20;
 
 /// Called with the offset of a record, and with its bytes, or with what is wrong with it.
 pub(crate) type Visit<'v> = dyn FnMut(u64, Result<&[u8], DiskError>) + 'v;
-
-/// What a record of a block is, without its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mention {
-    pub(crate) hash: u64,
-    pub(crate) second: u64,
-    pub(crate) seq: u64,
-    pub(crate) is_tombstone: bool,
-    pub(crate) offset: u32,
-    pub(crate) words: u32,
-}
-
-impl Mention {
-    pub(crate) fn of(record: &Record<'_>, offset: u32) -> Self {
-        let is_tombstone = record.shape.kind == Kind::Tombstone;
-        let (hash, second, seq) = (record.hash(), second_hash(record.key()), record.seq);
-        Self { hash, second, seq, is_tombstone, offset, words: (record.shape.size() / 8) as u32 }
-    }
-
-    fn to_bytes(self) -> [u8; ENTRY] {
-        let mut bytes = [0; ENTRY];
-        bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.second.to_le_bytes());
-        bytes[16..24].copy_from_slice(&(self.seq << 1 | u64::from(self.is_tombstone)).to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.offset.to_le_bytes());
-        bytes[28..].copy_from_slice(&self.words.to_le_bytes());
-        bytes
-    }
-}
-
-/// What the foot of a block tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Foot {
-    pub(crate) store: u64,
-    pub(crate) number: u64,
-    pub(crate) generation: u64,
-    data_bytes: u64,
-    pub(crate) records: u64,
-    pub(crate) tombstones: u64,
-    /// The lowest and the highest sequence number.
-    pub(crate) first_seq: u64,
-    pub(crate) last_seq: u64,
-    /// All versions of keys that had a later one with a lower number than this are gone from it.
-    pub(crate) clean_seq: u64,
-    /// Records that expire, when the first one does, and when the last one does.
-    pub(crate) expiring: u64,
-    pub(crate) first_expiry: u64,
-    pub(crate) last_expiry: u64,
-    /// Bytes of records.
-    pub(crate) bytes: u64,
-    /// Large values.
-    large: u64,
-    sum: u64,
-}
-
-impl Foot {
-    fn words(&self) -> [u64; 17] {
-        [
-            MAGIC,
-            FORMAT,
-            self.store,
-            self.number,
-            self.generation,
-            self.data_bytes,
-            self.records,
-            self.tombstones,
-            self.first_seq,
-            self.last_seq,
-            self.clean_seq,
-            self.expiring,
-            self.first_expiry,
-            self.last_expiry,
-            self.bytes,
-            self.large,
-            self.sum,
-        ]
-    }
-
-    fn to_bytes(self) -> Vec<u8> {
-        let mut bytes: Vec<u8> = self.words().iter().flat_map(|word| word.to_le_bytes()).collect();
-        let sum = xxh3_64_with_seed(&bytes, FORMAT);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        bytes
-    }
-
-    fn read(bytes: &[u8], path: &Path, offset: u64) -> Result<Self, DiskError> {
-        let corrupt = |what| DiskError::corrupt(path, offset, what);
-        let mut reader = Reader(bytes);
-        let mut word = || reader.u64().ok_or_else(|| corrupt("the foot of a block is too short"));
-        let (magic, format) = (word()?, word()?);
-        if magic != MAGIC || xxh3_64_with_seed(&bytes[..FOOT - 8], FORMAT).to_le_bytes() != bytes[FOOT - 8..]
-        {
-            return Err(corrupt("the file does not end as a block does"));
-        }
-        if format > FORMAT {
-            let known = FORMAT as u32;
-            return Err(DiskError::Newer { path: path.into(), format: format as u32, known });
-        }
-        Ok(Self {
-            store: word()?,
-            number: word()?,
-            generation: word()?,
-            data_bytes: word()?,
-            records: word()?,
-            tombstones: word()?,
-            first_seq: word()?,
-            last_seq: word()?,
-            clean_seq: word()?,
-            expiring: word()?,
-            first_expiry: word()?,
-            last_expiry: word()?,
-            bytes: word()?,
-            large: word()?,
-            sum: word()?,
-        })
-    }
-
-    /// Bytes of the pages of records.
-    pub(crate) fn data_bytes(&self) -> u64 {
-        self.data_bytes
-    }
-
-    /// Where entries begin.
-    fn entries_at(&self) -> u64 {
-        self.data_bytes + self.data_bytes / PAGE as u64 * 4
-    }
-
-    fn large_at(&self) -> u64 {
-        self.entries_at() + self.records * ENTRY as u64
-    }
-
-    /// Bytes of the file.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.large_at() + self.large * 8 + FOOT as u64
-    }
-}
-
-/// The path of a block.
-pub(crate) fn path_of(directory: &Path, number: u64, generation: u64) -> PathBuf {
-    directory.join(format!("{number:08}.{generation:06}.block"))
-}
-
-/// The foot of the block at `path`, if it is sound.
-pub(crate) fn foot_of(files: &Arc<dyn Files>, path: &Path) -> Option<Foot> {
-    let file = files.open(path, Purpose::Read).ok()?;
-    let at = file.length().ok()?.checked_sub(FOOT as u64)?;
-    let mut bytes = vec![0; FOOT];
-    file.read_exact_at(&mut bytes, at).ok()?;
-    Foot::read(&bytes, path, at).ok()
-}
-
-/// The number and the generation of the block that a file with this name has.
-pub(crate) fn numbers_of(name: &str) -> Option<(u64, u64)> {
-    let (number, generation) = name.strip_suffix(".block")?.split_once('.')?;
-    let numbers = (number.parse().ok()?, generation.parse().ok()?);
-    let is_name = |(number, generation): (u64, u64)| format!("{number:08}.{generation:06}.block") == name;
-    is_name(numbers).then_some(numbers)
-}
-
-/// Writes a block.
-pub(crate) struct BlockWriter<'f> {
-    file: &'f dyn StoredFile,
-    path: &'f Path,
-    foot: Foot,
-    buffer: Vec<u8>,
-    written: u64,
-    fences: Vec<u32>,
-    mentions: Vec<Mention>,
-    large: Vec<u64>,
-}
-
-impl<'f> BlockWriter<'f> {
-    pub(crate) fn new(
-        file: &'f dyn StoredFile,
-        path: &'f Path,
-        store: u64,
-        (number, generation): Name,
-    ) -> Self {
-        let foot = Foot {
-            store,
-            number,
-            generation,
-            first_seq: u64::MAX,
-            first_expiry: u64::MAX,
-            ..Foot::default()
-        };
-        Self {
-            file,
-            path,
-            foot,
-            buffer: Vec::new(),
-            written: 0,
-            fences: Vec::new(),
-            mentions: Vec::new(),
-            large: Vec::new(),
-        }
-    }
-
-    /// Adds a record, whose bytes are these.
-    ///
-    /// # Panics
-    /// If it is none, or does not come behind the last one.
-    pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        let record = Record::read(bytes).expect("a sound record");
-        let offset = u32::try_from(offset).expect("a block has less than 4 GiB");
-        assert!(self.mentions.last().is_none_or(|last| last.offset < offset), "records come in order");
-        let used = self.buffer.len() % PAGE;
-        if used > 0 && used + PLACE + bytes.len() > PAGE {
-            self.end_page();
-        }
-        if self.buffer.len().is_multiple_of(PAGE) {
-            if self.buffer.len() >= PIECE {
-                self.flush()?;
-            }
-            let pages = (PLACE + bytes.len()).div_ceil(PAGE);
-            self.fences.extend(std::iter::repeat_n(offset, pages));
-        }
-        let mention = Mention::of(&record, offset);
-        self.buffer.extend_from_slice(&offset.to_le_bytes());
-        self.buffer.extend_from_slice(&mention.words.to_le_bytes());
-        self.buffer.extend_from_slice(bytes);
-        if PLACE + bytes.len() > PAGE {
-            self.end_page();
-        }
-        self.note(&record, mention);
-        Ok(())
-    }
-
-    fn end_page(&mut self) {
-        self.buffer.resize(self.buffer.len().next_multiple_of(PAGE), 0);
-    }
-
-    fn note(&mut self, record: &Record<'_>, mention: Mention) {
-        let Mention { seq, is_tombstone, words, .. } = mention;
-        self.mentions.push(mention);
-        let foot = &mut self.foot;
-        foot.records += 1;
-        foot.tombstones += u64::from(is_tombstone);
-        foot.bytes += 8 * u64::from(words);
-        (foot.first_seq, foot.last_seq) = (foot.first_seq.min(seq), foot.last_seq.max(seq));
-        if record.shape.kind == Kind::Large {
-            foot.large += 1;
-            self.large.extend(LargeValue::read(record.inline).map(|large| large.number));
-        }
-        if let Some(at) = record.expires_at {
-            foot.expiring += 1;
-            (foot.first_expiry, foot.last_expiry) = (foot.first_expiry.min(at), foot.last_expiry.max(at));
-        }
-    }
-
-    /// Whether it has no record.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.mentions.is_empty()
-    }
-
-    fn flush(&mut self) -> Result<(), DiskError> {
-        let write = self.file.write_all_at(&self.buffer, self.written);
-        write.map_err(DiskError::room("write", self.path))?;
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-
-    /// Writes the rest, and syncs all. All versions with a later one below `clean_seq` are gone.
-    pub(crate) fn finish(mut self, clean_seq: u64) -> Result<Foot, DiskError> {
-        self.end_page();
-        self.flush()?;
-        (self.foot.data_bytes, self.foot.clean_seq) = (self.written, clean_seq);
-        self.mentions.sort_unstable();
-        let fences = std::mem::take(&mut self.fences);
-        self.buffer.extend(fences.iter().flat_map(|fence| fence.to_le_bytes()));
-        let mut sum = Xxh3::with_seed(self.foot.number);
-        for mention in std::mem::take(&mut self.mentions) {
-            self.buffer.extend_from_slice(&mention.to_bytes());
-            if self.buffer.len() >= PIECE {
-                sum.update(&self.buffer);
-                self.flush()?;
-            }
-        }
-        self.buffer.extend(self.large.iter().flat_map(|number| number.to_le_bytes()));
-        sum.update(&self.buffer);
-        self.foot.sum = sum.digest();
-        self.buffer.extend_from_slice(&self.foot.to_bytes());
-        self.flush()?;
-        self.file.sync_data().map_err(DiskError::room("sync", self.path))?;
-        Ok(self.foot)
-    }
-}
 
 /// A page: the number of the open block, and its place there.
 type PagePlace = (u64, usize);
@@ -376,29 +62,9 @@ impl Block {
     ) -> Result<Self, DiskError> {
         let path = path_of(directory, number, generation);
         let file = files.open(&path, Purpose::ReadDirect).map_err(DiskError::room("open", &path))?;
-        let length = file.length().map_err(DiskError::room("read", &path))?;
-        let corrupt = |offset, what| DiskError::corrupt(&path, offset, what);
-        let foot_at = length.checked_sub(FOOT as u64).ok_or_else(|| corrupt(0, "the block is too short"))?;
-        let mut bytes = vec![0; FOOT];
-        file.read_exact_at(&mut bytes, foot_at).map_err(DiskError::room("read", &path))?;
-        let foot = Foot::read(&bytes, &path, foot_at)?;
-        if foot.store != store {
-            return Err(DiskError::Foreign { path });
-        }
-        if (foot.number, foot.generation) != (number, generation) {
-            return Err(corrupt(foot_at, "it is another block of this store"));
-        }
-        let is_possible = foot.data_bytes.is_multiple_of(PAGE as u64) && foot.data_bytes <= length;
-        if !is_possible || foot.file_bytes() != length {
-            return Err(corrupt(foot_at, "the block has not the length that its foot tells"));
-        }
-        let mut bytes = vec![0; (foot.data_bytes / PAGE as u64 * 4) as usize];
-        file.read_exact_at(&mut bytes, foot.data_bytes).map_err(DiskError::room("read", &path))?;
-        let fence = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-        let fences: Box<[u32]> = bytes.chunks_exact(4).map(fence).collect();
-        if !fences.is_sorted() {
-            return Err(corrupt(foot.data_bytes, "the fences of a block are not in order"));
-        }
+        let foot = read_foot(&*file, &path, (store, (number, generation)))?;
+        let fences = read_fences(&*file, &path, &foot)?;
+        assert_eq!(fences.len() as u64 * PAGE as u64, foot.data_bytes, "a fence for each page");
         Ok(Self {
             opened: OPENED.fetch_add(1, Relaxed),
             files: files.clone(),
@@ -535,7 +201,7 @@ impl Block {
             let mut starts = (0..pages.len() - PLACE).step_by(8);
             starts.find_map(|at| {
                 place_in(&pages[at..]).filter(|(place, ..)| u64::from(*place) == offset)?;
-                let len = crate::tier::sound::record_in(&pages[at..], self.foot.store)?.shape.size();
+                let len = super::sound::record_in(&pages[at..], self.foot.store)?.shape.size();
                 Some((at + PLACE, len, &pages[at + PLACE..at + PLACE + len]))
             })
         });
@@ -669,6 +335,39 @@ impl Block {
     }
 }
 
+/// The foot of the file of a block, which must be of this store and have this name.
+fn read_foot(file: &dyn StoredFile, path: &Path, (store, name): (u64, Name)) -> Result<Foot, DiskError> {
+    let length = file.length().map_err(DiskError::room("read", path))?;
+    let corrupt = |offset, what| DiskError::corrupt(path, offset, what);
+    let foot_at = length.checked_sub(FOOT as u64).ok_or_else(|| corrupt(0, "the block is too short"))?;
+    let mut bytes = vec![0; FOOT];
+    file.read_exact_at(&mut bytes, foot_at).map_err(DiskError::room("read", path))?;
+    let foot = Foot::read(&bytes, path, foot_at)?;
+    if foot.store != store {
+        return Err(DiskError::Foreign { path: path.into() });
+    }
+    if (foot.number, foot.generation) != name {
+        return Err(corrupt(foot_at, "it is another block of this store"));
+    }
+    let is_possible = foot.data_bytes.is_multiple_of(PAGE as u64) && foot.data_bytes <= length;
+    if !is_possible || foot.file_bytes() != length {
+        return Err(corrupt(foot_at, "the block has not the length that its foot tells"));
+    }
+    Ok(foot)
+}
+
+/// Of each page, the offset of its first record.
+fn read_fences(file: &dyn StoredFile, path: &Path, foot: &Foot) -> Result<Box<[u32]>, DiskError> {
+    let mut bytes = vec![0; (foot.data_bytes / PAGE as u64 * 4) as usize];
+    file.read_exact_at(&mut bytes, foot.data_bytes).map_err(DiskError::room("read", path))?;
+    let fence = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+    let fences: Box<[u32]> = bytes.chunks_exact(4).map(fence).collect();
+    if !fences.is_sorted() {
+        return Err(DiskError::corrupt(path, foot.data_bytes, "the fences of a block are not in order"));
+    }
+    Ok(fences)
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         if self.is_removed.load(Relaxed) {
@@ -676,25 +375,6 @@ impl Drop for Block {
             let _ = self.files.remove(&self.path);
         }
     }
-}
-
-/// The offset and the words of the record at the beginning of `bytes`, and what is behind that.
-fn place_in(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
-    let mut reader = Reader(bytes);
-    let (offset, words) = (reader.u32()?, reader.u32()?);
-    (words > 0).then_some((offset, words, reader.0))
-}
-
-/// The record that these bytes are, if it is a sound one and has all of them.
-fn record_of(bytes: &[u8]) -> Option<Record<'_>> {
-    Record::read(bytes).filter(|record| record.shape.size() == bytes.len())
-}
-
-fn mention_in(bytes: &[u8]) -> Option<Mention> {
-    let mut reader = Reader(bytes);
-    let (hash, second, seq) = (reader.u64()?, reader.u64()?, reader.u64()?);
-    let (offset, words) = (reader.u32()?, reader.u32()?);
-    Some(Mention { hash, second, seq: seq >> 1, is_tombstone: seq & 1 != 0, offset, words })
 }
 
 /// The entries of a block, read from front to back once, and compared with their checksum.
@@ -717,6 +397,7 @@ impl EntryReader {
         let mut sum = Xxh3::with_seed(block.foot.number);
         block.fences.iter().for_each(|fence| sum.update(&fence.to_le_bytes()));
         let (piece, left) = (piece as usize / ENTRY * ENTRY, block.foot.records);
+        assert!(piece > 0, "a piece has an entry");
         Self { block, sum, piece, bytes: Vec::new(), at: 0, left, last_hash: 0 }
     }
 

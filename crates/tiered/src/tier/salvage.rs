@@ -8,14 +8,15 @@
 //! What is known of all keys may take more memory than there is. So the files are read once for
 //! each part of the hashes, as for an open.
 
+use super::NAME;
+use super::edit::{Edit, Name, Plan, Summed};
+use super::entries::hash_parts;
+use super::format::{self, Mention};
+use super::large;
+use super::read::Block;
+use super::sound::{self, Part};
+use super::unnamed;
 use crate::space::record::{Kind, LargeValue, Record, second_hash};
-use crate::tier::NAME;
-use crate::tier::edit::{Edit, Name, Plan, Summed};
-use crate::tier::entries::hash_parts;
-use crate::tier::large;
-use crate::tier::read::{self as block, Block, Mention};
-use crate::tier::sound::{self, Part};
-use crate::tier::unnamed;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -149,7 +150,7 @@ pub fn salvage(
         findings.push(finding(&foreign, "identity", None));
     }
     let (plan, is_whole) = read_plan(files, (path, store), memory, &mut findings);
-    let all = names.iter().filter_map(|name| Some((block::numbers_of(name)?, 0)));
+    let all = names.iter().filter_map(|name| Some((format::numbers_of(name)?, 0)));
     let blocks: BTreeMap<Name, u64> = all.collect();
     let blocks = if is_whole { plan.blocks } else { blocks };
     let (cleared_at, large) = (plan.cleared_at, Vec::new());
@@ -168,8 +169,8 @@ pub fn salvage(
 
 /// The store that most files are of.
 fn store_of(files: &Arc<dyn Files>, path: &Path, names: &[&str], said: Option<u64>) -> u64 {
-    let blocks = names.iter().filter(|name| block::numbers_of(name).is_some());
-    let of_blocks = blocks.filter_map(|name| Some(block::foot_of(files, &path.join(name))?.store));
+    let blocks = names.iter().filter(|name| format::numbers_of(name).is_some());
+    let of_blocks = blocks.filter_map(|name| Some(format::foot_of(files, &path.join(name))?.store));
     let mut votes: BTreeMap<u64, usize> = BTreeMap::new();
     for store in of_blocks.chain(Directory::identities(files, path)).chain(said) {
         *votes.entry(store).or_default() += 1;
@@ -249,7 +250,7 @@ impl Reading<'_> {
 
     /// Returns whether its end is sound.
     fn open_block(&mut self, (name, sum): Summed) -> bool {
-        let path = block::path_of(self.path, name.0, name.1);
+        let path = format::path_of(self.path, name.0, name.1);
         let file = self.files.open(&path, Purpose::Read).map_err(DiskError::room("open", &path));
         let opened = file.and_then(|file| {
             let length = file.length().map_err(DiskError::room("read", &path))?;

@@ -3,8 +3,8 @@
 //! Records check themselves, and their hash tells the store. So they are found without the fences,
 //! the entries and the foot, and behind any damage: a record begins at a multiple of eight.
 
+use super::format::{PAGE, PLACE};
 use crate::space::record::{Record, Shape};
-use crate::tier::read::{PAGE, PLACE};
 use terrace_medium::files::StoredFile;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

@@ -6,9 +6,10 @@
 //! a record once an edit has named its block. Then the edit is missing. A store without a log seals
 //! one block at a time, so a single one proves nothing there.
 
-use crate::tier::edit::Plan;
-use crate::tier::entries::hash_parts;
-use crate::tier::read::{self as block, Block, Held};
+use super::edit::Plan;
+use super::entries::hash_parts;
+use super::format::numbers_of;
+use super::read::{Block, Held};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub(crate) fn blocks(
     plan: &Plan,
 ) -> Result<Vec<Held>, DiskError> {
     let names = files.list(path).map_err(DiskError::room("list", path))?;
-    let names = names.iter().filter_map(|name| block::numbers_of(name.to_str()?));
+    let names = names.iter().filter_map(|name| numbers_of(name.to_str()?));
     let unnamed = names.filter(|name| !plan.blocks.contains_key(name) && !plan.gone.contains(name));
     let blocks = unnamed.filter_map(|name| match Block::open(files, path, store, name) {
         Ok(block) if block.foot.last_seq < plan.cleared_at => None,
@@ -70,13 +71,7 @@ pub(crate) fn check(
     let mut lacks: Vec<Lack> = doubted.iter().map(|_| Lack::Nothing).collect();
     let records = named.iter().chain(doubted.iter().copied()).map(|block| block.foot.records).sum();
     for bounds in hash_parts(records, memory) {
-        let mut newest: HashMap<(u64, u64), u64> = HashMap::new();
-        for block in named {
-            block.mentions(bounds, &mut |mention| {
-                let seq = newest.entry((mention.hash, mention.second)).or_default();
-                *seq = mention.seq.max(*seq);
-            })?;
-        }
+        let newest = newest_in(named, bounds)?;
         for (block, lack) in doubted.iter().zip(&mut lacks) {
             block.mentions(bounds, &mut |mention| {
                 let known = newest.get(&(mention.hash, mention.second));
@@ -97,6 +92,18 @@ pub(crate) fn check(
     let what = "its end is missing: newer blocks than it names lie there, and the log begins behind \
                 what it has; restore it, or `terrace check --repair` keeps all that is there";
     Err(DiskError::corrupt(&manifest, length, what))
+}
+
+/// The highest numbers of keys with hashes within these bounds, by their two hashes.
+fn newest_in(blocks: &[Held], bounds: (u64, u64)) -> Result<HashMap<(u64, u64), u64>, DiskError> {
+    let mut newest: HashMap<(u64, u64), u64> = HashMap::new();
+    for block in blocks {
+        block.mentions(bounds, &mut |mention| {
+            let seq = newest.entry((mention.hash, mention.second)).or_default();
+            *seq = mention.seq.max(*seq);
+        })?;
+    }
+    Ok(newest)
 }
 
 /// The manifest that counts, and its length.

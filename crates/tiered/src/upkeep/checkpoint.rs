@@ -2,8 +2,9 @@
 
 use super::work::Upkeep;
 use crate::tier::files::Tier;
+use crate::tier::format::path_of;
 use crate::tier::large;
-use crate::tier::read::{Held, path_of};
+use crate::tier::read::Held;
 use std::path::Path;
 use terrace_disk::{Cut, Directory, DiskError, Ends, Manifest, cold};
 use terrace_engine::Standing;

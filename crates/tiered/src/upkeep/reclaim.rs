@@ -20,7 +20,9 @@ use super::survivors::{Moves, Survey, Survivors, original};
 use super::work::Upkeep;
 use crate::space::memory::{Here, Memory};
 use crate::tier::edit::{Edit, Name};
-use crate::tier::read::{Block, BlockWriter, Held, path_of};
+use crate::tier::format::path_of;
+use crate::tier::read::{Block, Held};
+use crate::tier::write::BlockWriter;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, MutexGuard};
 use terrace_engine::{Rest, WriteError};
@@ -160,6 +162,7 @@ impl Upkeep {
     /// Puts the live records of some blocks into a new one, and ends them. Returns whether they fit
     /// there.
     fn gather(&self, memory: &Arc<Memory>, blocks: &[Held]) -> Result<bool, WriteError> {
+        assert!(blocks.len() <= TOGETHER, "few enough for one block");
         let Some(number) = memory.pages.take_number() else { return Ok(true) };
         let name = (number, self.tier().number_file());
         let written = self.write_survivors(memory, blocks, name, false);

@@ -15,7 +15,9 @@ use crate::space::pages::Resident;
 use crate::space::record::{Kind, large_of};
 use crate::space::stripes::Locked;
 use crate::tier::edit::{Edit, Name};
-use crate::tier::read::{Block, BlockWriter, path_of};
+use crate::tier::format::path_of;
+use crate::tier::read::Block;
+use crate::tier::write::BlockWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_disk::Manifest;
@@ -138,27 +140,13 @@ impl Upkeep {
         self.tier().check_place()?;
         let file = terrace_disk::create_file(&self.tier().files, &path)?;
         let mut writer = BlockWriter::new(&*file, &path, self.tier().id(), name);
-        let (mut bytes, map) = (Vec::new(), memory.pages.map);
+        let mut bytes = Vec::new();
         let records = records_of((&memory.pages, &memory.pages.pool.try_pin()?), resident);
         // In pieces, so that no guard is held for long.
         for piece in records.chunks(256) {
             let here = Here::enter(memory)?;
-            for (address, record) in piece.iter().filter(|(_, record)| !record.is_locked(&here.guard)) {
-                if self.is_live(&here, *address, *record, all)? {
-                    bytes.clear();
-                    record.copy_to(&here.guard, &mut bytes);
-                    writer.add(map.offset_of(*address), &bytes)?;
-                } else if !self.journal().has_log()
-                    && let Some(large) = record.read(&here.guard).as_ref().and_then(large_of)
-                {
-                    // Writes have left its large value to what removes it from the tier.
-                    self.records().doom(
-                        &here,
-                        record.probe(&here.guard).expect("a record in DRAM"),
-                        large,
-                        all,
-                    )?;
-                }
+            for found in piece.iter().filter(|(_, record)| !record.is_locked(&here.guard)) {
+                self.write_record(&here, *found, (&mut writer, &mut bytes), all)?;
             }
         }
         // What was left out has a successor, which the log must not lose.
@@ -170,6 +158,28 @@ impl Upkeep {
         self.records().counters.flushed_bytes.fetch_add(foot.file_bytes(), Relaxed);
         self.tier().sync_names()?;
         Ok(true)
+    }
+
+    /// Writes a record if it is live. `bytes` is memory for it.
+    fn write_record(
+        &self,
+        here: &Here<'_>,
+        (address, record): (u64, RecordAt),
+        (writer, bytes): (&mut BlockWriter<'_>, &mut Vec<u8>),
+        all: Option<&Locked<'_>>,
+    ) -> Result<(), WriteError> {
+        if self.is_live(here, address, record, all)? {
+            bytes.clear();
+            record.copy_to(&here.guard, bytes);
+            writer.add(here.map().offset_of(address), bytes)?;
+        } else if !self.journal().has_log()
+            && let Some(large) = record.read(&here.guard).as_ref().and_then(large_of)
+        {
+            // Writes have left its large value to what removes it from the tier.
+            let probe = record.probe(&here.guard).expect("a record in DRAM");
+            self.records().doom(here, probe, large, all)?;
+        }
+        Ok(())
     }
 
     /// Whether a record in DRAM is the present one of its key, or a tombstone.
