@@ -213,8 +213,16 @@ fn salvage_without_the_manifest_leaves_what_was_cleared() {
 #[test]
 fn salvage_of_a_tiered_store_leaves_what_was_cleared() {
     try_salvage_after_a_clear::<OfTiered>(|files| {
-        let (found, findings) = crate::tiered_damage::salvaged(files);
-        (found, findings.len())
+        let (mut found, mut findings) = (Model::new(), 0);
+        let visited =
+            terrace_tiered::salvage(&files.handle(), Path::new(PATH), 64 << 10, &mut |entry| match entry {
+                Ok((key, entry)) => {
+                    drop(found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at)))
+                }
+                Err(_) => findings += 1,
+            });
+        visited.expect("a directory with a store");
+        (found, findings)
     });
 }
 

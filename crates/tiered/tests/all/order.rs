@@ -1,9 +1,7 @@
 //! Tests: what must be durable before what, where threads meet at the worst instant.
 #![allow(clippy::disallowed_methods, reason = "which thread comes first is what is tested")]
 
-use crate::subject::{OfTiered, Subject, clock};
-use crate::tiered::settings;
-use crate::wip::PATH;
+use crate::fixtures::{OfTiered, PATH, clock, settings};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

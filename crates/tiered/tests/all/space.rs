@@ -2,9 +2,7 @@
 //! records, descriptors; and what a store without a log makes durable.
 #![allow(clippy::disallowed_methods, reason = "which thread comes first is what is tested")]
 
-use crate::subject::{OfTiered, OfTieredWith, Subject, clock};
-use crate::tiered::{create, open, settings};
-use crate::wip::PATH;
+use crate::fixtures::{OfTiered, OfTieredWith, PATH, clock, create, open, settings};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

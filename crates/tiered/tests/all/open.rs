@@ -1,10 +1,7 @@
 //! Tests: opens of the tiered engine whose DRAM does not suffice for the log, with an end in the
 //! middle of them; and stores without a log.
 
-use crate::subject::{OfTiered, Subject, clock};
-use crate::tiered::{create, settings};
-use crate::wip::{Model, PATH};
-use crate::wip_script::contents;
+use crate::fixtures::{Model, OfTiered, PATH, clock, contents, create, settings};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use terrace_engine::{
@@ -479,7 +476,7 @@ fn salvage_takes_no_record_without_writes_for_a_clear() {
     for (files, what) in [(left_log, "without a log"), (moved_on, "another segment")] {
         let named = files.names().into_iter().filter(|name| name.to_string_lossy().contains("MANIFEST"));
         named.for_each(|name| files.remove(&name).unwrap());
-        let (found, findings) = crate::tiered_damage::salvaged(&files);
+        let (found, findings) = crate::damage::salvaged(&files);
         assert!(!findings.is_empty(), "{what}");
         assert_eq!(found.len(), 20, "{what}");
     }

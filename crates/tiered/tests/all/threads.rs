@@ -1,8 +1,7 @@
 //! Tests: threads that read and write the tiered engine while blocks are sealed, freed, rewritten
 //! and gathered, and copies come and go.
 
-use crate::tiered::{create, open, settings};
-use crate::wip_script::contents;
+use crate::fixtures::{contents, create, open, settings};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};

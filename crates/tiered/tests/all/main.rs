@@ -1,0 +1,10 @@
+//! Tests of the tiered engine by itself. Histories of all engines on files, beside a map, are in
+//! `crates/engine`.
+
+mod damage;
+mod dram;
+mod fixtures;
+mod open;
+mod order;
+mod space;
+mod threads;
