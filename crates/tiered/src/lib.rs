@@ -12,12 +12,23 @@
 //!                            copies of hot records <── read ── large values: a file each
 //! ```
 //!
+//! # Parts
+//! Each receiver owns its own fields and holds the one below, which does not know it:
+//!
+//! ```text
+//!   Tiered    engine, open, expiry     the operations of every engine, and the sweep
+//!   Writes    write, commit            writes of one key, and of several at one instant
+//!   Upkeep    upkeep/                  blocks go to the tier, dead records leave it, checkpoints
+//!   Reads     read, scan, cache        reads, and copies of what is read often
+//!   Records   records, changes         the index, the pages and the locks: look-ups and swaps
+//!   Journal   journal                  the log, the manifest and large values
+//!   Tier      tier/                    files of blocks, and whether the store may be written
+//! ```
+//!
 //! - `space`: records, addresses, pages and blocks in DRAM, how an index compares records, locks.
 //! - `tier`: blocks and large values in files, and what is left of damaged ones.
-//! - `read`, `write`, `commit`, `scan`: the operations of users.
-//! - `cache`: copies of hot records, and how DRAM is divided.
-//! - `upkeep`: how blocks go to the tier, how dead records leave it, expiry, checks, checkpoints.
-//! - `open`: recovery.
+//! - `recover`, `replay`, `newest`: the steps of an open, over `Writes`.
+//! - `settings`, `error`, `shortage`: how a store is opened, why not, and what lacked room.
 
 mod cache;
 mod changes;

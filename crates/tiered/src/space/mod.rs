@@ -1,4 +1,4 @@
-//! DRAM: what a record is, where records lie, how an index compares them, and who may change them.
+//! DRAM: what a record is, where records lie, how an index compares them, and the locks of keys.
 //!
 //! - `record`: a version of a key, in DRAM and on the tier alike.
 //! - `key`: what an index looks for.

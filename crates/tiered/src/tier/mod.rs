@@ -5,7 +5,8 @@
 //! - `files`: the directory of a store, and the blocks in it that are in use.
 //! - `large`: large values, a file each.
 //! - `cold`: reads for an index that grows.
-//! - `entries`: the newest versions among those of all blocks; `unnamed`: blocks that no edit names.
+//! - `entries`: the newest versions among those of all blocks.
+//! - `unnamed`: blocks that no edit names.
 //! - `sound`: the records of a damaged file; `salvage`: what is left of a damaged store.
 
 pub(crate) mod cold;

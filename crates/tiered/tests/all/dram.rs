@@ -1,5 +1,5 @@
-//! Tests: what lies in DRAM, and what is read from the tier: the index as it grows, copies of records,
-//! numbers and counts of blocks.
+//! Tests: what lies in DRAM, and what is read from the tier: the index as it grows, copies of
+//! records, numbers and counts of blocks.
 
 use crate::fixtures::{OfTiered, OfTieredWith, PATH, create, open, run_aside, settings};
 use std::ops::Bound;
