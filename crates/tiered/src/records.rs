@@ -49,8 +49,9 @@ pub(crate) struct Records {
     pub(crate) index_reads: Arc<AtomicU64>,
 }
 
-/// Numbers since the store was opened.
+/// Numbers since the store was opened, in lines that have nothing which each operation reads.
 #[derive(Default)]
+#[repr(align(64))]
 pub(crate) struct Counters {
     /// Bytes of keys and values that were written by users.
     pub(crate) written: AtomicU64,
