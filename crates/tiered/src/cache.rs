@@ -144,6 +144,17 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
+    /// Counts a look at a record in DRAM.
+    #[inline(always)]
+    pub(crate) fn count_hit(&self, here: &Here<'_>, record: RecordAt) {
+        if record.is_copy() {
+            record.touch(&here.guard);
+            self.division.count(Side::Copies);
+        } else {
+            self.division.count(Side::Writes);
+        }
+    }
+
     /// Copies a record that was read from the tier, if that is worth it now.
     pub(crate) fn copy_in(&self, records: &Records, here: &Here<'_>, address: u64, bytes: &[u8]) {
         if bytes.len() > COPY_MAX || records.journal.settings.read_only {

@@ -46,12 +46,7 @@ impl Reads {
             let word = stripe.before(probe).unwrap_or(found);
             let Some(address) = word else { return Ok(None) };
             if let Some(record) = here.record(address) {
-                if record.is_copy() {
-                    record.touch(&here.guard);
-                    self.cache.division.count(Side::Copies);
-                } else {
-                    self.cache.division.count(Side::Writes);
-                }
+                self.cache.count_hit(&here, record);
                 if let Some(copied) = record.read(&here.guard) {
                     return Ok(Some(copied));
                 }

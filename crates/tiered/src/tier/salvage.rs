@@ -134,13 +134,7 @@ pub fn salvage(
     each: &mut Salvage<'_>,
 ) -> Result<(), DiskError> {
     let mut findings = Vec::new();
-    let directory = match Directory::open(files, path, NAME, true) {
-        Err(error @ DiskError::Corrupt { .. }) => {
-            findings.push(finding(&error, "identity", None));
-            None
-        }
-        opened => Some(opened?),
-    };
+    let directory = open_directory(files, path, &mut findings)?;
     let names = files.list(path).map_err(DiskError::room("list", path))?;
     let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
     let said = directory.as_ref().map(|directory| directory.identity().store);
@@ -165,6 +159,21 @@ pub fn salvage(
     reading.note_damage();
     reading.findings.into_iter().for_each(|finding| each(Err(finding)));
     Ok(())
+}
+
+/// The directory of the store, unless its identity is damaged.
+fn open_directory(
+    files: &Arc<dyn Files>,
+    path: &Path,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Directory>, DiskError> {
+    match Directory::open(files, path, NAME, true) {
+        Err(error @ DiskError::Corrupt { .. }) => {
+            findings.push(finding(&error, "identity", None));
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
 }
 
 /// The store that most files are of.

@@ -82,6 +82,17 @@ impl Upkeep {
         is_over
     }
 
+    /// Has pages leave a piece of so many bytes to the index. There are pages between those that
+    /// were freed: so more and more of them go, but for some that the write itself needs.
+    fn leave_to_index(&self, wanted: u64, left: &mut Vec<(Arc<Memory>, u64)>) {
+        let memory = self.records().memory.load_full();
+        let has_left = left.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        if has_left + wanted <= memory.pages.pool.size() / 4 {
+            memory.pages.leave_to_index(wanted);
+            left.push((memory, wanted));
+        }
+    }
+
     /// Returns whether room was made, or a thread that makes some was waited for.
     fn try_to_make_room(&self, is_last: bool) -> Result<bool, WriteError> {
         match self.flushing.try_lock() {
@@ -144,14 +155,7 @@ impl Upkeep {
                     return Err(self.records().memory().is_full());
                 }
                 Err(Stuck::Failed(WriteError::PoolFull { wanted, .. })) => {
-                    // The index needs one piece. There are pages between those that were freed: so
-                    // more and more of them go, but for some that the write itself needs.
-                    let memory = self.records().memory.load_full();
-                    let has_left = left.iter().map(|(_, bytes)| bytes).sum::<u64>();
-                    if has_left + wanted <= memory.pages.pool.size() / 4 {
-                        memory.pages.leave_to_index(wanted);
-                        left.push((memory, wanted));
-                    }
+                    self.leave_to_index(wanted, left);
                     cold::waiting(|| self.make_room(NoRoom::Pages, wanted as usize, &mut tries))?;
                 }
                 Err(Stuck::Failed(error)) if need == Need::Reserve && error.lacks_room() => {

@@ -34,6 +34,69 @@ fn round_of(number: u64, bytes: &[u8]) -> u64 {
     round
 }
 
+/// Two keys that are written at one instant.
+fn pair() -> [[u8; 8]; 2] {
+    [key(u64::MAX), key(u64::MAX - 1)]
+}
+
+fn write_pair(store: &Tiered, round: u64) {
+    let (text, pair) = (value(7, round), pair());
+    let writes =
+        pair.each_ref().map(|key| Write { key, what: WriteKind::Put { value: &text, expires_at: None } });
+    store.commit(&writes, &[], Durably::Later).unwrap();
+}
+
+/// Writes the keys of one writer in rounds, and notes the rounds.
+fn write_rounds(store: &Tiered, seen: &[AtomicU64], writer: u64) {
+    for round in 1..=ROUNDS {
+        for number in (writer..KEYS).step_by(WRITERS as usize) {
+            let text = value(number, round);
+            let put = Put { key: &key(number), value: &text, expires_at: None };
+            store.put(put, Durably::Later).unwrap();
+            seen[number as usize].store(round, Relaxed);
+        }
+        if writer == 0 {
+            write_pair(store, round);
+        }
+    }
+}
+
+/// Reads keys in any order: no round is older than the one that was noted.
+fn read_rounds(store: &Tiered, seen: &[AtomicU64], is_over: &AtomicBool, reader: u64) {
+    let (mut number, pair) = (reader, pair());
+    while !is_over.load(Relaxed) {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let nth = (number >> 33) % KEYS;
+        let before = seen[nth as usize].load(Relaxed);
+        let found = store.get(&key(nth)).unwrap();
+        let round = found.map_or(0, |found| round_of(nth, &found));
+        assert!(round >= before, "key {nth}: {round} after {before}");
+        let mut rounds = Vec::new();
+        store.snapshot_many(&[&pair[0], &pair[1]], &mut |_, entry| {
+            let entry: Option<Entry<'_>> = entry.unwrap();
+            rounds.push(round_of(7, entry.unwrap().value));
+        });
+        assert_eq!(rounds[0], rounds[1]);
+    }
+}
+
+/// Has records move between DRAM and files.
+fn keep_moving(store: &Tiered, is_over: &AtomicBool) {
+    let mut turn = 0u64;
+    while !is_over.load(Relaxed) {
+        turn += 1;
+        store.step(Chore::Flush, &|| false);
+        store.step(Chore::Merge, &|| false);
+        store.step(Chore::Maintain, &|| false);
+        if turn.is_multiple_of(3) {
+            OnDisk::flush(store).unwrap();
+        }
+        if turn.is_multiple_of(5) {
+            store.evict();
+        }
+    }
+}
+
 /// Each key is written by one thread, in rounds, and is read by all: no reader sees a round go
 /// back. Two keys that are written at one instant have the same round in every snapshot.
 #[test]
@@ -42,69 +105,15 @@ fn readers_never_go_back_while_records_move() {
     let store = create(&files, settings(Durability::Process, &clock));
     let is_over = AtomicBool::new(false);
     let seen: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
-    let pair = [key(u64::MAX), key(u64::MAX - 1)];
-    let write_pair = |round: u64| {
-        let text = value(7, round);
-        let writes =
-            pair.each_ref().map(|key| Write { key, what: WriteKind::Put { value: &text, expires_at: None } });
-        store.commit(&writes, &[], Durably::Later).unwrap();
-    };
-    write_pair(0);
+    write_pair(&store, 0);
     std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                let (store, seen) = (&store, &seen);
-                scope.spawn(move || {
-                    for round in 1..=ROUNDS {
-                        for number in (writer..KEYS).step_by(WRITERS as usize) {
-                            let text = value(number, round);
-                            let put = Put { key: &key(number), value: &text, expires_at: None };
-                            store.put(put, Durably::Later).unwrap();
-                            seen[number as usize].store(round, Relaxed);
-                        }
-                        if writer == 0 {
-                            write_pair(round);
-                        }
-                    }
-                })
-            })
-            .collect();
+        let (store, seen, is_over) = (&store, &seen, &is_over);
+        let writers: Vec<_> =
+            (0..WRITERS).map(|writer| scope.spawn(move || write_rounds(store, seen, writer))).collect();
         for reader in 0..2u64 {
-            let (store, seen, is_over, pair) = (&store, &seen, &is_over, &pair);
-            scope.spawn(move || {
-                let mut number = reader;
-                while !is_over.load(Relaxed) {
-                    number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    let nth = (number >> 33) % KEYS;
-                    let before = seen[nth as usize].load(Relaxed);
-                    let found = store.get(&key(nth)).unwrap();
-                    let round = found.map_or(0, |found| round_of(nth, &found));
-                    assert!(round >= before, "key {nth}: {round} after {before}");
-                    let mut rounds = Vec::new();
-                    store.snapshot_many(&[&pair[0], &pair[1]], &mut |_, entry| {
-                        let entry: Option<Entry<'_>> = entry.unwrap();
-                        rounds.push(round_of(7, entry.unwrap().value));
-                    });
-                    assert_eq!(rounds[0], rounds[1]);
-                }
-            });
+            scope.spawn(move || read_rounds(store, seen, is_over, reader));
         }
-        let (store, is_over) = (&store, &is_over);
-        scope.spawn(move || {
-            let mut turn = 0u64;
-            while !is_over.load(Relaxed) {
-                turn += 1;
-                store.step(Chore::Flush, &|| false);
-                store.step(Chore::Merge, &|| false);
-                store.step(Chore::Maintain, &|| false);
-                if turn.is_multiple_of(3) {
-                    OnDisk::flush(store).unwrap();
-                }
-                if turn.is_multiple_of(5) {
-                    store.evict();
-                }
-            }
-        });
+        scope.spawn(move || keep_moving(store, is_over));
         let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         is_over.store(true, Relaxed);
         ended.into_iter().for_each(|writer| writer.unwrap());
