@@ -10,6 +10,15 @@
 //! An entry that has arrived in a segment will be merged, whatever happens to this node. So a write
 //! is acknowledged once it has arrived; a write that did not arrive before the memory node had
 //! fenced this node off is none.
+//!
+//! Each part knows only those below it; from the bottom up:
+//! - `key`: a key, and what it has. `damage`: what may be wrong with it in the memory.
+//! - `slots`, `logs`, `pending`, `cache`, `lanes`: what a session has. `session`: all of it.
+//! - `sessions`: the session that goes on, and those before. `gate`: where operations begin.
+//! - `remote`, `read`: what reads. `ownership`: what moves slots, lease and session. `write`: what
+//!   writes.
+//! - `node`: all of them, with `space` and `figures`. `control`: its threads. `engine`, `routing`:
+//!   what the server asks.
 
 mod cache;
 mod control;
