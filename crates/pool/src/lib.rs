@@ -49,6 +49,8 @@ pub use pool::fixed::{Fixed, FixedRow};
 pub use pool::fresh::{Durable, Fence, Fresh};
 pub use pool::guard::{ErasedGuard, Guard, PinnedBytes};
 pub use pool::roots::Root;
+#[doc(hidden)]
+pub use pool::testing::Testing;
 pub use pool::watch::{Watch, WatchError};
 pub use pool::{Initializing, Pool};
 pub use reclaim::shortage::PoolFull;

@@ -4,7 +4,7 @@
 //! thread), `fresh` (blocks), `locking` (locks), `roots`, `fixed` (places that were checked once),
 //! `memory` (figures, and how to get more), `readers` (waiting for pinned threads), `compaction`,
 //! `processes` and `stopped` (the others that have it open), `protection` (data that must not
-//! change), `watch` (changes of keys), `check`.
+//! change), `watch` (changes of keys), `check`, `testing` (what only tests do).
 
 pub(crate) mod check;
 pub(crate) mod compaction;
@@ -19,6 +19,7 @@ pub(crate) mod protection;
 pub(crate) mod readers;
 pub(crate) mod roots;
 pub(crate) mod stopped;
+pub(crate) mod testing;
 pub(crate) mod watch;
 
 use crate::error::{CloseError, OpenError};

@@ -3,7 +3,6 @@
 use crate::error::Holder;
 use crate::pool::Pool;
 use crate::sharing::notice;
-use crate::sharing::participants;
 use terrace_medium::MappedMedium;
 
 impl<M: MappedMedium> Pool<M> {
@@ -19,13 +18,6 @@ impl<M: MappedMedium> Pool<M> {
     /// from time to time. Does nothing in an exclusive pool.
     pub fn recover_dead(&self) -> u32 {
         self.0.peers.recover_all_dead()
-    }
-
-    /// The number of taken entries in the participant table. For tests.
-    #[doc(hidden)]
-    pub fn participants_taken(&self) -> u32 {
-        let is_taken = |&index: &u32| participants::holder_of(self.region(), self.layout(), index).is_some();
-        (0..self.layout().geometry.participants).filter(is_taken).count() as u32
     }
 
     /// Posts `text` as this participant's notice, in place of an earlier one; see

@@ -306,7 +306,7 @@ fn check_collection<T: Target, const V: bool>(
         if pool.recover_dead() > 0 {
             return Err("a recovered participant has to be recovered again".to_string());
         }
-        match pool.participants_taken() as usize {
+        match pool.testing().participants_taken() as usize {
             taken if taken == living => Ok(()),
             taken => Err(format!(
                 "{taken} entries of the participant table are taken, but {living} participants are alive"

@@ -183,7 +183,7 @@ fn new_reserve(scheduler: &Scheduler, medium: Medium) -> Script {
         let all = blocks(&guard, 2);
         fill(&guard, &ALL_SIZES);
         drop(guard);
-        pool.drop_reserve();
+        pool.testing().drop_reserve();
         all
     });
     let sets_aside = pool.clone();

@@ -142,7 +142,7 @@ fn recovery_keeps_slots_and_locks_of_live_participants() {
     let directory = directory();
     let [dead, alive, survivor] = open::<Shm, 3>(&directory);
     let [one, two] = [(); 2].map(|()| new_lock(&survivor));
-    assert_eq!(survivor.participants_taken(), 3);
+    assert_eq!(survivor.testing().participants_taken(), 3);
     let guard = alive.pin();
     let held = lock(&alive, one).acquire(&guard);
     let elected = alive.0.peers.acquire(alive.0.base().opening_lock());
@@ -150,7 +150,7 @@ fn recovery_keeps_slots_and_locks_of_live_participants() {
     assert_eq!(survivor.recover_dead(), 1);
     assert!(lock(&survivor, one).is_held(&survivor) && survivor.0.base().opening_lock().is_held(&survivor));
     assert!(!lock(&survivor, two).is_held(&survivor));
-    assert_eq!((survivor.participants_taken(), survivor.space().readers), (2, 1));
+    assert_eq!((survivor.testing().participants_taken(), survivor.space().readers), (2, 1));
     assert!(!survivor.0.base().has_dead_participant() && survivor.recover_dead() == 0);
     drop((held, elected));
     drop(guard);
@@ -263,7 +263,7 @@ fn recovery_runs_in_one_participant_at_a_time() {
     let (recoverer, survivor, at) = (&left.recoverer, &left.survivor, left.at);
     let busy = left.recovery();
     assert_eq!(survivor.recover_dead(), 0);
-    assert!(lock(survivor, at).is_held(survivor) && survivor.participants_taken() == 3);
+    assert!(lock(survivor, at).is_held(survivor) && survivor.testing().participants_taken() == 3);
     drop(busy);
     assert_eq!((survivor.recover_dead(), recoverer.recover_dead()), (1, 0));
     assert!(!lock(survivor, at).is_held(survivor));
@@ -276,7 +276,7 @@ fn recovery_cut_off_by_a_death_is_resumed() {
     let Left { directory, recoverer, survivor, at, index } = left;
     recoverer.abandon();
     assert_eq!(survivor.recover_dead(), 2);
-    assert!(!lock(&survivor, at).is_held(&survivor) && survivor.participants_taken() == 1);
+    assert!(!lock(&survivor, at).is_held(&survivor) && survivor.testing().participants_taken() == 1);
     // A participant that dies next in that entry is recovered, too.
     let [next] = open::<Shm, 1>(&directory);
     assert_eq!(u32::from(next.owner().participant), index);
