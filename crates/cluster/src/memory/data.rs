@@ -14,12 +14,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace::Store;
-use terrace_direct::{Key, Settings};
+use terrace_direct::Settings;
 use terrace_engine::{
     Cursor, Durability, Durably, Engine, ManualClock, Put, ReadError, Write, WriteError, WriteKind,
 };
 use terrace_fabric::Memory;
-use terrace_index::{Bytes, CacheBounds, PointIndex, hash::Clht};
+use terrace_index::{CacheBounds, PointIndex, hash::Clht};
 use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions, Start};
 use terrace_server::databases::slot_of;

@@ -17,7 +17,7 @@ use terrace::Store;
 ///
 /// ```no_run
 /// use terrace_conformance::{Site, store};
-/// store(Site::shm);
+/// store(Site::anonymous);
 /// ```
 pub fn store(make: impl Fn() -> Site) {
     model::is_a_map(&make);

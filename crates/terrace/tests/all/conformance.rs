@@ -2,8 +2,7 @@
 
 use terrace::{Durability, Index, Options};
 use terrace_conformance::{Site, exact_store, ordered_store, store};
-use terrace_medium::{Pmem, Shm};
-use terrace_testkit::{TappedPmem, TappedShm};
+use terrace_testkit::TappedPmem;
 
 #[test]
 fn in_memory_of_the_process() {
@@ -11,59 +10,35 @@ fn in_memory_of_the_process() {
 }
 
 #[test]
-fn on_shm() {
-    exact_store(Site::shm);
-}
-
-#[test]
-fn on_pmem() {
-    exact_store(Site::pmem);
-}
-
-#[test]
-fn on_counted_media() {
-    exact_store(Site::on::<TappedShm>);
+fn on_counted_persistent_memory() {
     exact_store(Site::on::<TappedPmem>);
+}
+
+/// A store on persistent memory with this index: other media have passed the suite of indexes.
+fn with(index: Index) -> impl Fn() -> Site {
+    let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
+    move || Site::in_file(|options| power(options).index(index), Options::open_or_create)
 }
 
 #[test]
 fn with_rewo_hash() {
-    exact_store(|| Site::in_file(|options| options.index(Index::Rewo), Options::open_or_create));
-    exact_store(|| {
-        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
-        Site::in_file(|options| power(options).index(Index::Rewo), Options::open_or_create)
-    });
+    exact_store(with(Index::Rewo));
 }
 
 #[test]
 fn with_turbohash() {
-    exact_store(|| Site::in_file(|options| options.index(Index::Turbo), Options::open_or_create));
-    exact_store(|| {
-        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
-        Site::in_file(|options| power(options).index(Index::Turbo), Options::open_or_create)
-    });
+    exact_store(with(Index::Turbo));
 }
 
 #[test]
 fn with_level_hashing() {
-    exact_store(|| Site::in_file(|options| options.index(Index::Level), Options::open_or_create));
-    exact_store(|| {
-        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
-        Site::in_file(|options| power(options).index(Index::Level), Options::open_or_create)
-    });
+    exact_store(with(Index::Level));
 }
 
 #[test]
 fn with_the_radix_tree() {
-    let process = || Site::in_file(|options| options.index(Index::Art), Options::open_or_create);
-    let power = || {
-        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
-        Site::in_file(|options| power(options).index(Index::Art), Options::open_or_create)
-    };
-    exact_store(process);
-    ordered_store(process);
-    exact_store(power);
-    ordered_store(power);
+    exact_store(with(Index::Art));
+    ordered_store(with(Index::Art));
 }
 
 #[test]
@@ -75,26 +50,6 @@ fn on_a_disk() {
 #[test]
 fn over_two_tiers() {
     store(Site::tiered);
-}
-
-#[test]
-fn over_dram_and_a_pool() {
-    store(Site::tiered_in_pool);
-}
-
-#[test]
-fn over_two_tiers_with_clht() {
-    store(|| Site::tiered_with(Index::Clht, false));
-}
-
-#[test]
-fn over_two_tiers_with_level() {
-    store(|| Site::tiered_with(Index::Level, false));
-}
-
-#[test]
-fn over_two_tiers_with_rewo() {
-    store(|| Site::tiered_with(Index::Rewo, false));
 }
 
 #[test]

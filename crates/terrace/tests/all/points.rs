@@ -8,7 +8,7 @@ use crate::common::{Draws, Medium, Site, assert_sound, contents};
 use crate::writes::{fill_journal, op};
 use std::path::Path;
 use terrace::{ByteSize, Store};
-use terrace_medium::{MappedMedium, Pmem, Shm};
+use terrace_medium::MappedMedium;
 use terrace_testkit::process::{Journal, Point, PointAction, Victim, acknowledge, points_of, task};
 use terrace_testkit::{TappedPmem, TappedShm, stopping};
 

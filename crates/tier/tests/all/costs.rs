@@ -1,7 +1,6 @@
 //! Tests: what calls cost on persistent memory, in lines written back, fences and lines read.
 
 use std::path::Path;
-use terrace_medium::Pmem;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
 use terrace_testkit::{Counts, TappedPmem};

@@ -7,7 +7,7 @@ mod ordered;
 use super::*;
 use crate::{Random, spread};
 use std::collections::BTreeMap;
-use terrace_medium::{Dram, MappedMedium, Pmem};
+use terrace_medium::{Dram, MappedMedium};
 use terrace_testkit::TappedPmem;
 
 pub(super) fn space<M: MappedMedium>(bytes: u64) -> Arc<Space<M>> {

@@ -7,7 +7,7 @@ use crate::{Random, spread};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use terrace_medium::{Dram, MappedMedium, Pmem};
+use terrace_medium::{Dram, MappedMedium};
 use terrace_testkit::{TappedPmem, TappedShm, jittery};
 
 /// A kind of keys with a key for each number.

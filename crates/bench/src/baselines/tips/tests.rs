@@ -4,7 +4,7 @@ use super::*;
 use crate::baselines::tests::space;
 use crate::{Random, spread};
 use terrace_index::{Decision, Deferred, Fencing, PointIndex, Stored, U64, hash::Clht};
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
 use terrace_pool::Pool;
 use terrace_testkit::TappedPmem;
 
