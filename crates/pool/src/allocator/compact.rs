@@ -17,8 +17,8 @@
 //!    adopts the slab, like any other that is owned and in no cache.
 //! 3. Nothing else depends on which thread vacates a slab. Two threads may move blocks out of the
 //!    same slab, and the next thread finds a slab whose thread died (`Compaction::vacating`). After
-//!    a crash all slabs wait for the collector, whatever their use was. A clean close leaves no slab
-//!    in this use.
+//!    a crash all slabs wait for the collector, whatever their use was. A clean close leaves no
+//!    slab in this use.
 //!
 //! A *window* is a run of units that searches for units and granules leave out, so that what
 //! becomes free in it stays free until the run is long enough. It is a hint: memory that is taken
