@@ -69,7 +69,7 @@ impl Records {
     pub(crate) fn live_of(&self, old: Option<&Old>) -> Result<Option<Live>, ReadError> {
         let Some(old) = old else { return Ok(None) };
         let live = self.live(old.copied.clone())?;
-        live.ok_or_else(|| self.missing_large(&old.copied.inline).into())
+        live.ok_or_else(|| self.missing_large(LargeValue::read(&old.copied.inline)).into())
     }
 
     /// Changes the index's word of a key, under the lock of its stripe.

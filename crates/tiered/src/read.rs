@@ -3,7 +3,7 @@
 use crate::cache::{Cache, Side};
 use crate::records::{LOOKS_MAX, Missed, Records, relax};
 use crate::space::memory::Here;
-use crate::space::record::{Copied, Kind, Record, hash_in};
+use crate::space::record::{Copied, Kind, LargeValue, Record, hash_in};
 use crate::tier::files::Tier;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,7 +73,7 @@ impl Reads {
         let mut seen = None;
         for looks in 0..LOOKS_MAX {
             let Some(copied) = self.find(probe)? else { return Ok(None) };
-            let (seq, damage) = (copied.seq, self.records.missing_large(&copied.inline));
+            let (seq, large) = (copied.seq, LargeValue::read(&copied.inline));
             let is_tombstone = copied.shape.kind == Kind::Tombstone;
             let live = self.records.live(copied)?;
             if is_tombstone || matches!(live, Some(Some(_))) {
@@ -82,7 +82,7 @@ impl Reads {
             // Its file goes when the version does. One that has expired may have been replaced
             // after the search and before the clock was read.
             if seen.replace(seq) == Some(seq) {
-                return live.ok_or_else(|| damage.into());
+                return live.ok_or_else(|| self.records.missing_large(large).into());
             }
             relax(looks);
         }

@@ -301,8 +301,8 @@ impl Records {
     }
 
     /// The damage that the file is not there which stands in the place of a value.
-    pub(crate) fn missing_large(&self, inline: &[u8]) -> DiskError {
-        large::missing(self.tier().path(), inline)
+    pub(crate) fn missing_large(&self, large: Option<LargeValue>) -> DiskError {
+        large::missing(self.tier().path(), large)
     }
 }
 

@@ -153,7 +153,7 @@ impl<'w> Replay<'w> {
                     Ok(Some(_)) if record.end <= record.synced => {}
                     Ok(Some(value)) => self.renew(large, &value)?,
                     Ok(None) => {
-                        let why = large::missing(tier.path(), &large.to_bytes());
+                        let why = large::missing(tier.path(), Some(large));
                         damaged.push(Damaged { key: draft.key.into(), seq, why });
                     }
                     Err(why @ DiskError::Corrupt { .. }) => {

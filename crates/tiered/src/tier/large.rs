@@ -200,8 +200,8 @@ pub(crate) fn remove(tier: &Tier, large: LargeValue) {
 }
 
 /// The damage that the file is not there which stands in the place of a value.
-pub(crate) fn missing(directory: &Path, inline: &[u8]) -> DiskError {
-    let number = LargeValue::read(inline).map_or(0, |large| large.number);
+pub(crate) fn missing(directory: &Path, large: Option<LargeValue>) -> DiskError {
+    let number = large.map_or(0, |large| large.number);
     DiskError::corrupt(&path_of(directory, number), 0, "the file of a large value is missing")
 }
 
