@@ -167,6 +167,8 @@ impl Owner {
             ToServing::Welcome { incarnation, lease, access } => {
                 self.begin(incarnation, Duration::from_nanos(lease), access);
             }
+            // Sent before the memory node heard that this one has left: others may have its slots.
+            ToServing::Renewed { .. } | ToServing::Granted { .. } if self.session.is_none() => {}
             ToServing::Renewed { sent, pin, merged } => {
                 self.renewed(sent);
                 self.effects.push(Effect::Progress { pin, merged });

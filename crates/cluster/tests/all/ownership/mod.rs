@@ -193,6 +193,19 @@ fn grant_of_a_slot_that_is_held_changes_nothing() {
     assert!(owner.take_effects().contains(&Effect::Send(ToMemory::Acquire { epoch: 3, ranges: slots })));
 }
 
+/// They were sent before the memory node heard that the node has left.
+#[test]
+fn node_that_has_left_gets_no_slot_and_no_lease() {
+    let mut owner = Owner::new("one".into(), 1, 2);
+    let slots = vec![SlotRange::new(3, 4).unwrap()];
+    owner.map(1, &slots);
+    owner.heard(ToServing::Welcome { incarnation: 1, lease: 1_000_000_000, access: Vec::new() });
+    owner.leave();
+    owner.heard(ToServing::Granted { epoch: 1, ranges: slots });
+    owner.heard(ToServing::Renewed { sent: 1, pin: 1, merged: vec![0] });
+    assert_eq!((owner.slot(3), owner.lease_until()), (Slot::Away, Duration::ZERO));
+}
+
 #[test]
 fn node_renews_at_once_when_memory_is_short() {
     let mut owner = Owner::new("one".into(), 1, 2);
