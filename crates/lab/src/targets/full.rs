@@ -79,7 +79,7 @@ impl<M: MappedMedium> FullUnderTest<M> {
             let bytes = if number == 0 { FULL + dice.roll(longest / 2) } else { longest } / 64 * 64;
             // A multiple of the page size would be page-aligned, for which the extent may be too
             // short.
-            let bytes = if bytes.is_multiple_of(4096) { bytes - 64 } else { bytes };
+            let bytes = if bytes.is_multiple_of(4096) { bytes.saturating_sub(64) } else { bytes };
             if longest >= FULL {
                 self.keep(&guard, &fill_name(number), &[bytes], bytes as usize);
             }
