@@ -3,28 +3,13 @@
 //! A store is compiled once for each type of medium, which takes long. If a medium's work per
 //! access is slower than a call, it does not need a type of its own.
 
-use crate::crash::{Memory, Violation};
+use crate::crash::memory::Memory;
+use crate::observer::{CallObserver, Violation};
 use crate::points;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use terrace_medium::{Access, MappedMedium, Mapping, Medium, Order};
-
-/// A medium that is also notified of calls and crashes.
-pub trait CallObserver: MappedMedium {
-    /// A call begins or has returned.
-    fn mark_call(&self, _mark: u64) {}
-    /// A thread of a scheduler has crashed.
-    fn died(&self, _thread: usize) {}
-    /// This thread observes a crash: from now on it sees everything that the dead thread did.
-    fn crash_observed(&self, _dead: usize) {}
-    /// Revokes the last store to the word at this offset; the word keeps this value.
-    fn unmake(&self, _at: u64, _value: u64) {}
-    /// The failure found by this layer, if any.
-    fn wrong(&self) -> Option<Violation> {
-        None
-    }
-}
 
 /// Any medium with this [`Medium::VOLATILE_CACHE`]. Clones are handles to the same medium.
 pub struct Layered<const VOLATILE: bool>(Arc<dyn Layers>);

@@ -24,6 +24,7 @@ mod company;
 pub mod crash;
 mod layered;
 pub mod linearizability;
+mod observer;
 mod points;
 mod ports;
 pub mod process;
@@ -39,8 +40,9 @@ mod torn;
 mod trace;
 
 pub use company::{GroupLiveness, ProcessGroup};
-pub use layered::{CallObserver, Layered};
+pub use layered::Layered;
 pub use linearizability::{Call, Interval, Operation, final_states, linearizable};
+pub use observer::CallObserver;
 pub use ports::free_ports;
 pub use recording::Recording;
 pub use records::{KeySort, TestKey, TestKeys, TestRecord};

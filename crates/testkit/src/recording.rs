@@ -4,7 +4,7 @@
 //! deterministic scheduler in [`Medium::before_access`] of the medium below, equal runs give equal
 //! traces.
 
-use crate::layered::CallObserver;
+use crate::observer::CallObserver;
 use crate::points;
 use crate::threads;
 use crate::trace::{Event, Role, Trace, What};

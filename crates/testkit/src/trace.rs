@@ -18,6 +18,13 @@ pub struct Event {
     pub role: Role,
 }
 
+impl Event {
+    /// Whether it stores to a lock. The product names those accesses `lock.*`.
+    pub(crate) fn is_lock_store(&self) -> bool {
+        self.point.is_some_and(|point| point.starts_with("lock."))
+    }
+}
+
 /// The effect of an injected fault on an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
@@ -249,6 +256,13 @@ impl Trace {
         debug_assert_eq!(self.copied.len(), piece.first + piece.words());
         piece
     }
+}
+
+/// A place in the source as the end of its path and the line: `sync/lock.rs:177`.
+pub fn place(site: &Location<'_>) -> String {
+    let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
+    let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();
+    format!("{}:{}", file.join("/"), site.line())
 }
 
 #[cfg(test)]

@@ -18,12 +18,13 @@
 //! line alone kept or lost, then random states.
 
 use super::dice::RandomSource;
+use super::expectation::Expectation;
 use super::focus::Focus;
 use super::line::Pending;
 use super::memory::{Memory, WORDS};
-use super::oracles::Expectation;
 use super::rules::Rules;
 use super::seen::Seen;
+use crate::observer::Violation;
 use crate::trace::{Event, Replay, Trace, What};
 use std::collections::BTreeSet;
 
@@ -37,9 +38,6 @@ use states::{Choice, Point, pick};
 /// Approximate number of points that a directed search explores, for a history and for what follows
 /// a crash. A few points of many histories find more than all points of one.
 const FOCUS_POINTS: [u64; 3] = [48, 12, 12];
-
-/// A violation, described by the judge.
-pub type Violation = String;
 
 /// Defines what is expected at each point of a trace, and checks states against it.
 pub trait Judge<const VOLATILE: bool> {
@@ -305,7 +303,7 @@ impl<'e, const VOLATILE: bool> Explorer<'e, VOLATILE> {
             (Begin::Behind(_), _) => self.limits.events_one_in[1],
         };
         let is_due = number >= from && self.dice.roll(one_in) == 0;
-        let at = At { event: number, is_due, explore: is_due, all: false, is_lock: is_lock_store(event) };
+        let at = At { event: number, is_due, explore: is_due, all: false, is_lock: event.is_lock_store() };
         let Some(focus) = &self.focus else { return at };
         let differs = is_due && focus.differs(number);
         if self.focus_one_in > 1 {
@@ -387,9 +385,4 @@ struct At {
     /// All states after the event are explored, whether it stores or not.
     all: bool,
     is_lock: bool,
-}
-
-/// Whether the event stores to a lock. The product names those accesses `lock.*`.
-pub(super) fn is_lock_store(event: &Event) -> bool {
-    event.point.is_some_and(|point| point.starts_with("lock."))
 }

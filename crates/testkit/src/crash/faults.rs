@@ -65,7 +65,7 @@ impl Fault {
 
     /// The place, as `file:line`.
     pub fn place(&self) -> String {
-        super::story::place(self.site)
+        crate::trace::place(self.site)
     }
 
     /// `trace` as the faulty program would have left it. Omitted events stay in the trace, marked

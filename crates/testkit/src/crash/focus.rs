@@ -8,7 +8,6 @@
 //! explores only those events. Stores to locks are ignored: after a power failure every lock is
 //! free, whatever its content.
 
-use super::explore::is_lock_store;
 use super::rules::Rules;
 use crate::trace::{Event, Role, Trace, What};
 use std::collections::BTreeSet;
@@ -149,7 +148,7 @@ impl Both {
         let mut touched = Vec::new();
         match event.what {
             What::Store { .. } | What::Rmw { .. } | What::Copy(_) | What::StreamedCopy(_)
-                if !is_lock_store(event) =>
+                if !event.is_lock_store() =>
             {
                 self.store(trace, (number, event));
             }

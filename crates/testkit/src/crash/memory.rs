@@ -12,7 +12,7 @@ mod rest;
 
 pub(super) use rest::Reads;
 
-use crate::layered::CallObserver;
+use crate::observer::CallObserver;
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -8,11 +8,13 @@
 
 mod dice;
 mod ends;
+mod expectation;
 mod explore;
 mod faults;
 mod focus;
 mod line;
-mod memory;
+mod marks;
+pub(crate) mod memory;
 mod oracles;
 mod rules;
 mod run;
@@ -21,18 +23,20 @@ mod story;
 mod subject;
 mod whose;
 
+pub use crate::observer::Violation;
+pub use crate::trace::place;
 pub use dice::RandomSource;
-pub use explore::{Explored, Explorer, Judge, Limits, LineFate, ViolatingState, Violation};
+pub use expectation::Expectation;
+pub use explore::{Explored, Explorer, Judge, Limits, LineFate, ViolatingState};
 pub use faults::{Fault, Kind};
+pub(crate) use marks::{mark_begin, mark_end};
 pub use memory::Memory;
 pub(crate) use memory::hash;
-pub(crate) use oracles::{
-    CheckMode, apply_checked, catch_panic, check_memory, check_scan, mark_begin, mark_end, read,
-};
-pub use oracles::{Expectation, Oracles, Step};
+pub(crate) use oracles::{CheckMode, apply_checked, catch_panic, check_memory, check_scan, read};
+pub use oracles::{Oracles, Step};
 pub use rules::{Profile, Rules};
 pub use run::{Finding, History, Lab, Outcome, record};
 pub use seen::Seen;
-pub use story::{FindingReport, place};
+pub use story::FindingReport;
 pub(crate) use story::{ReportedTrace, describe_lines};
 pub use subject::{Effect, Key, Mix, Op, Plan, Reply, Subject, Target, Version, scratch};

@@ -20,11 +20,14 @@
 //! refused, and salvage returns only values that were written.
 
 use super::ends::Outcomes;
-use super::explore::{Judge, Limits, Violation};
+use super::expectation::{Expectation, display, hash_of};
+use super::explore::{Judge, Limits};
 use super::faults::Fault;
+use super::marks::{MARK_CREATED, mark_begin, mark_end};
 use super::memory::{Memory, hash};
 use super::rules::Profile;
 use super::subject::{Effect, Op, Plan, Reply, Subject, Target, Version};
+use crate::observer::Violation;
 use crate::threads::as_other_thread;
 use crate::{Layered, Recording, Trace};
 use std::cell::Cell;
@@ -32,71 +35,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use terrace_index::Direction;
 use terrace_medium::MappedMedium;
-
-/// The states that a crash may leave.
-#[derive(Clone, Debug, Default)]
-pub struct Expectation {
-    /// The result of the operations that have returned.
-    pub before: Vec<Option<Version>>,
-    /// The effects of operations in progress; each of them applies as a whole or not at all.
-    pub under_way: Vec<Vec<Effect>>,
-    /// Effects of operations in progress that apply independently.
-    pub loose: Vec<Effect>,
-    /// Whether the store may be absent.
-    pub may_be_absent: bool,
-}
-
-impl Expectation {
-    fn number(&self) -> u64 {
-        let before = self.before.iter().fold(u64::from(self.may_be_absent), hash_of);
-        let effects = self.under_way.iter().flatten().chain(&self.loose);
-        effects.fold(before, |number, (key, to)| hash_of(hash(number, *key as u64), to))
-    }
-
-    /// Checks the content of a recovered store.
-    pub fn check(&self, found: &[Option<Version>]) -> Result<(), Violation> {
-        let effects = || self.under_way.iter().flatten().chain(&self.loose);
-        for (key, (&is, &was)) in found.iter().zip(&self.before).enumerate() {
-            if is != was && !effects().any(|&effect| effect == (key, is)) {
-                return Err(format!("get(k{key}) = {}, but should be {}", display(is), self.allowed(key)));
-            }
-        }
-        self.under_way.iter().try_for_each(|batch| self.check_batch(batch, found))
-    }
-
-    fn allowed(&self, key: usize) -> String {
-        let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
-        let all: Vec<String> = std::iter::once(display(self.before[key]))
-            .chain(others.map(|effect| display(effect.1)))
-            .collect();
-        all.join(" or ")
-    }
-
-    fn check_batch(&self, batch: &[Effect], found: &[Option<Version>]) -> Result<(), Violation> {
-        // A key that another operation in progress may have written, or that had this value before,
-        // proves nothing.
-        let is_conclusive = |&&(key, to): &&Effect| {
-            let others = self.under_way.iter().flatten().chain(&self.loose).filter(|effect| effect.0 == key);
-            self.before[key] != to && others.count() == 1
-        };
-        let done: Vec<(usize, bool)> =
-            batch.iter().filter(is_conclusive).map(|&(key, to)| (key, found[key] == to)).collect();
-        let one = |is| done.iter().find(|&&(_, done)| done == is).map(|(key, _)| key);
-        match (one(true), one(false)) {
-            (Some(new), Some(old)) => Err(format!("of one batch, k{new} was changed and k{old} was not")),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Mixes the state of a key into a hash.
-fn hash_of(number: u64, version: &Option<Version>) -> u64 {
-    hash(number, version.map_or(0, |version| version + 1))
-}
-
-fn display(version: Option<Version>) -> String {
-    version.map_or("none".into(), |version| format!("v{version}"))
-}
 
 /// One operation of a history.
 #[derive(Clone, Debug)]
@@ -152,20 +90,6 @@ impl CheckMode {
 /// Checks whether a store may have this content.
 pub(crate) type Expected<'e> = dyn Fn(&[Option<Version>]) -> Result<(), Violation> + 'e;
 
-/// The mark before operation `index`.
-pub(crate) fn mark_begin(index: usize) -> u64 {
-    2 * index as u64 + 2
-}
-/// The mark after it.
-pub(crate) fn mark_end(index: usize) -> u64 {
-    2 * index as u64 + 3
-}
-/// The operation that begins with this mark, if any.
-pub(super) fn operation_begun(mark: u64) -> Option<usize> {
-    (mark >= 2 && mark.is_multiple_of(2)).then(|| (mark - 2) as usize / 2)
-}
-/// The mark after the creation of the store.
-pub(crate) const MARK_CREATED: u64 = 1;
 /// Operations of the process after a kill, before it collects.
 const REVIVED: usize = 4;
 /// In one history in this many, that process collects first.

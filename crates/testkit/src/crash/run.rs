@@ -1,15 +1,14 @@
 //! One run: executes and records a history once, then explores all of its crashes.
 
-use super::explore::{Explored, Explorer, Judge, Limits, ViolatingState, Violation};
+use super::explore::{Explored, Explorer, Judge, Limits, ViolatingState};
 use super::faults::Fault;
+use super::marks::{MARK_CREATED, mark_begin, mark_end};
 use super::memory::Memory;
-use super::oracles::{
-    MARK_CREATED, Oracles, Step, apply_checked, catch_panic, check_memory, check_scan, mark_begin, mark_end,
-    same,
-};
+use super::oracles::{Oracles, Step, apply_checked, catch_panic, check_memory, check_scan, same};
 use super::rules::Profile;
 use super::seen::Seen;
 use super::subject::{Plan, Subject, Target, Version, scratch};
+use crate::observer::Violation;
 use crate::threads::disable_sleep;
 use crate::trace::Replay;
 use crate::{Event, Layered, Recording, Role, Trace};

@@ -3,9 +3,9 @@
 use super::explore::{LineFate, ViolatingState};
 use super::run::{Finding, History};
 use super::whose::EventOwner;
+use crate::trace::place;
 use crate::{Event, Trace, What};
 use std::fmt;
-use std::panic::Location;
 
 /// Maximum number of lines listed; the report counts the rest.
 const LINES_MAX: usize = 6;
@@ -174,11 +174,4 @@ fn why(trace: &Trace, fate: &LineFate, until: usize) -> &'static str {
         (_, true) => "written back but not fenced",
         (_, false) => "never written back",
     }
-}
-
-/// A place in the source as the end of its path and the line: `sync/lock.rs:177`.
-pub fn place(site: &Location<'_>) -> String {
-    let parts: Vec<&str> = site.file().rsplit('/').take(3).collect();
-    let file: Vec<&str> = parts.into_iter().rev().filter(|&part| part != "src").collect();
-    format!("{}:{}", file.join("/"), site.line())
 }

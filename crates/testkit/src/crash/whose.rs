@@ -1,6 +1,6 @@
 //! Attributes events to the operations that performed them, by the marks in the trace.
 
-use super::oracles::operation_begun;
+use super::marks::operation_begun;
 use crate::trace::{Trace, What};
 
 /// The origin of an event.
@@ -45,7 +45,7 @@ impl EventOwner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crash::oracles::{MARK_CREATED, mark_begin, mark_end};
+    use crate::crash::marks::{MARK_CREATED, mark_begin, mark_end};
     use crate::trace::{Event, Role};
     use std::panic::Location;
 

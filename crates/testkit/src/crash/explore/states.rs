@@ -1,8 +1,9 @@
 //! The states of one point: their enumeration and the check of each.
 
-use super::{At, Explorer, Judge, LineFate, ViolatingState, Violation};
+use super::{At, Explorer, Judge, LineFate, ViolatingState};
 use crate::crash::line::Content;
 use crate::crash::memory::{WORDS, hash};
+use crate::observer::Violation;
 use crate::trace::Trace;
 
 /// The content of one line in a state, by its index.

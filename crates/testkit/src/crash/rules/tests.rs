@@ -1,10 +1,11 @@
 //! What a crash may leave of small handmade traces: every such state, and no other.
 
 use super::Profile;
-use crate::crash::explore::{Explored, Explorer, Judge, Limits, Violation};
+use crate::crash::expectation::Expectation;
+use crate::crash::explore::{Explored, Explorer, Judge, Limits};
 use crate::crash::memory::{Memory, WORDS};
-use crate::crash::oracles::Expectation;
 use crate::crash::seen::Seen;
+use crate::observer::Violation;
 use crate::trace::{Event, Role, Trace, What};
 use Profile::{Arm, Eadr, File, Pmem, Remote, Shm};
 use std::collections::BTreeSet;
