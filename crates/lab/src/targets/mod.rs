@@ -8,6 +8,7 @@ mod files;
 mod full;
 mod histories;
 mod index;
+mod kinds;
 mod on_files;
 mod options;
 mod pool;
@@ -19,9 +20,10 @@ pub use direct::DirectEngine;
 pub use disk::DiskEngine;
 pub use files::PoolFile;
 pub use full::Full;
-pub use index::{
-    ArtBytes, ArtU64, ClhtBytes, ClhtRemote, ClhtU64, LevelBytes, LevelU64, RECOUNT, Resized, RewoBytes,
-    RewoU64, TurboBytes, TurboU64,
+pub use index::{RECOUNT, Resized};
+pub use kinds::{
+    ArtBytes, ArtU64, ClhtBytes, ClhtRemote, ClhtU64, LevelBytes, LevelU64, RewoBytes, RewoU64, TurboBytes,
+    TurboU64,
 };
 pub use pool::Roots;
 pub use tiered::TieredEngine;

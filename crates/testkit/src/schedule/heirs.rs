@@ -13,8 +13,9 @@
 //!   memory is reused before the successor fences anything more.
 
 use super::death::ThreadCrash;
+use super::drawn::random_threads;
 use super::policy::Policy;
-use super::scenario::{Scenario, ThreadOp, random_threads};
+use super::scenario::{Scenario, ThreadOp};
 use super::stage::RunResult;
 use crate::crash::{Key, Op, Plan, RandomSource, Target, Version};
 

@@ -14,6 +14,7 @@ mod crash;
 mod crew;
 pub mod cues;
 mod death;
+mod drawn;
 mod finding;
 mod heirs;
 mod medium;

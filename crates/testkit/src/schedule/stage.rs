@@ -20,8 +20,12 @@
 //! stores nothing more while the others continue. After all checks of the run it is *detached*: it
 //! unwinds, and its stores from then on are ignored.
 
+mod core;
+mod state;
+
+use self::core::Core;
 use super::cues::At;
-use super::death::{CrashPlan, CrashSite, ThreadCrash};
+use super::death::{CrashPlan, CrashSite};
 use super::policy::{Policy, PolicyRunner, Slice, Threads};
 use super::spin::Spin;
 use crate::crash::Violation;
@@ -417,70 +421,6 @@ impl Drop for Scheduler {
     }
 }
 
-impl State {
-    fn new(policy_runner: PolicyRunner, runnable: Threads) -> Self {
-        Self {
-            policy_runner,
-            runnable,
-            running: 0,
-            turns: Vec::new(),
-            in_a_row: 0,
-            spin: Spin::default(),
-            wrong: None,
-            caller: None,
-            crash_plan: CrashPlan::default(),
-            changes: vec![Vec::new(); THREADS_MAX],
-            died: Vec::new(),
-            persist_requests: Vec::new(),
-            ordered: Vec::new(),
-        }
-    }
-
-    /// Records that `thread` requests durability with its next change.
-    fn record_persist_request(&mut self, thread: usize, site: &'static Location<'static>) {
-        if let Some(call) = self.changes[thread].len().checked_sub(1) {
-            self.persist_requests
-                .push((ThreadCrash { thread, call, change: self.changes[thread][call] + 1 }, site));
-        }
-    }
-
-    /// Records that `thread` makes a store that others rely on, with its next change. It could
-    /// crash before the change after that.
-    fn record_ordered_store(&mut self, thread: usize, site: &'static Location<'static>) {
-        if let Some(call) = self.changes[thread].len().checked_sub(1) {
-            self.ordered.push((ThreadCrash { thread, call, change: self.changes[thread][call] + 2 }, site));
-        }
-    }
-
-    /// Counts another change by `thread`. Returns whether it crashes instead.
-    fn crashes(&mut self, thread: usize) -> bool {
-        let Some(call) = self.changes[thread].len().checked_sub(1) else { return false };
-        let change = self.changes[thread][call] + 1;
-        self.changes[thread][call] = change;
-        self.crash_plan.crashes.contains(&ThreadCrash { thread, call, change })
-    }
-
-    /// Records a step, with its `load`. Returns whether the thread must yield first.
-    fn must_yield(&mut self, load: Option<u64>) -> bool {
-        self.spin.record(load) || self.in_a_row >= STEPS_IN_A_ROW
-    }
-
-    /// Switches from one thread to the next, or continues.
-    fn switch(&mut self, from: usize, to: usize, now: u64) {
-        if from != to {
-            self.end_turn(from, now);
-            (self.in_a_row, self.spin) = (0, Spin::default());
-        }
-        self.running = to;
-    }
-
-    fn end_turn(&mut self, thread: usize, now: u64) {
-        let slice = Slice { thread: thread as u8, steps: self.in_a_row };
-        self.turns.push(Turn { slice, after: LAST.get(), until: now });
-        self.in_a_row = 0;
-    }
-}
-
 impl Turns {
     fn new() -> Self {
         Self {
@@ -651,32 +591,6 @@ impl Turns {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The core shared by the threads of a scheduler.
-#[derive(Clone, Copy)]
-struct Core(Option<usize>);
-
-impl Core {
-    /// The next of the cores that this process may use, in rotation.
-    fn next() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let allowed = rustix::thread::sched_getaffinity(None).ok();
-        let cores: Vec<usize> = allowed
-            .map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
-            .unwrap_or_default();
-        let next = NEXT.fetch_add(1, Relaxed);
-        Self(cores.get(next % cores.len().max(1)).copied())
-    }
-
-    /// Pins this thread to the core. If that is refused, switches take longer.
-    fn stay(self) {
-        if let Some(core) = self.0 {
-            let mut set = rustix::thread::CpuSet::new();
-            set.set(core);
-            let _ = rustix::thread::sched_setaffinity(None, &set);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,169 @@
+//! The targets of indexes, each with integers and with byte strings as keys.
+
+use super::histories::*;
+use super::index::Index;
+use super::trees;
+use terrace_index::hash::{Clht, Level, Rewo, Turbo};
+use terrace_index::ordered::Art;
+use terrace_index::{Bytes, U64};
+use terrace_medium::MappedMedium;
+use terrace_testkit::TestRecord;
+use terrace_testkit::crash::{Plan, Target};
+
+/// P-CLHT with `u64` keys.
+pub struct ClhtU64;
+/// P-CLHT with byte strings.
+pub struct ClhtBytes;
+/// P-CLHT with byte strings, whose gets are those of a reader elsewhere.
+pub struct ClhtRemote;
+/// TurboHash with `u64` keys.
+pub struct TurboU64;
+/// TurboHash with byte strings.
+pub struct TurboBytes;
+/// Rewo-Hash with `u64` keys.
+pub struct RewoU64;
+/// Rewo-Hash with byte strings.
+pub struct RewoBytes;
+/// Level hashing with `u64` keys.
+pub struct LevelU64;
+/// Level hashing with byte strings.
+pub struct LevelBytes;
+/// P-ART with `u64` keys.
+pub struct ArtU64;
+/// P-ART with byte strings.
+pub struct ArtBytes;
+
+impl Target for ClhtU64 {
+    const NAME: &'static str = "clht";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    type Subject<M: MappedMedium> = Index<Clht<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan::<U64>(seed, 3)
+    }
+}
+
+impl Target for ClhtBytes {
+    const NAME: &'static str = "clht-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<Clht<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        plan::<Bytes<TestRecord>>(seed, 6)
+    }
+}
+
+impl Target for ClhtRemote {
+    const NAME: &'static str = "clht-remote";
+    const BYTES: (usize, usize) = ClhtBytes::BYTES;
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Clht<M, Bytes<TestRecord>>, true>;
+
+    fn plan(seed: u64) -> Plan {
+        ClhtBytes::plan(seed)
+    }
+}
+
+impl Target for TurboU64 {
+    const NAME: &'static str = "turbo";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Turbo<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        turbo_plan::<U64>(seed, 14)
+    }
+}
+
+impl Target for TurboBytes {
+    const NAME: &'static str = "turbo-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Turbo<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        turbo_plan::<Bytes<TestRecord>>(seed, 27)
+    }
+}
+
+impl Target for RewoU64 {
+    const NAME: &'static str = "rewo";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Rewo<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        rewo_plan::<U64>(seed, 14)
+    }
+}
+
+impl Target for RewoBytes {
+    const NAME: &'static str = "rewo-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Rewo<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        rewo_plan::<Bytes<TestRecord>>(seed, 27)
+    }
+}
+
+impl Target for LevelU64 {
+    const NAME: &'static str = "level";
+    const BYTES: (usize, usize) = (64 << 10, 64 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Level<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        level_plan::<U64>(seed, 21)
+    }
+}
+
+impl Target for LevelBytes {
+    const NAME: &'static str = "level-bytes";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Level<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        level_plan::<Bytes<TestRecord>>(seed, 42)
+    }
+}
+
+impl Target for ArtU64 {
+    const NAME: &'static str = "art";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Art<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<U64>(seed)
+    }
+}
+
+impl Target for ArtBytes {
+    const NAME: &'static str = "art-bytes";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    const WITHOUT_CACHE: bool = false;
+    type Subject<M: MappedMedium> = Index<Art<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<Bytes<TestRecord>>(seed)
+    }
+}
+
+impl ArtBytes {
+    /// A plan over these keys, which are in order, for a script: without operations.
+    pub fn plan_over(seed: u64, keys: &[&[u8]]) -> Plan {
+        trees::plan_over::<Bytes<TestRecord>>(seed, keys)
+    }
+}
+
+impl ArtU64 {
+    /// A plan over these keys, which are in order, for a script: without operations.
+    pub fn plan_over(seed: u64, keys: &[u64]) -> Plan {
+        let bytes: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
+        let bytes: Vec<&[u8]> = bytes.iter().map(|bytes| &bytes[..]).collect();
+        trees::plan_over::<U64>(seed, &bytes)
+    }
+}
