@@ -14,7 +14,7 @@ use terrace_index::{
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool};
-use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Reply, Subject, Target, Version};
+use terrace_testkit::crash::{Key, Op, Plan, RandomSource, Reply, Subject, Version};
 use terrace_testkit::{TestKeys, in_other_thread, torn_read};
 
 const NAME: &str = "lab";
