@@ -1,6 +1,7 @@
 //! Tests of the scheduler: turns, crashes, spinning threads, panics and endless runs.
 
 use super::*;
+use crate::schedule::ThreadCrash;
 
 fn record(into: &Arc<Mutex<Vec<u64>>>, steps: usize) -> Job {
     let into = into.clone();
