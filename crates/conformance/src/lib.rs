@@ -1,7 +1,7 @@
 //! The conformance suites: one for each trait, run on every implementation.
 //!
 //! [`point_index`], [`range_index`] and [`stored`] test indexes, [`files`] tests file systems, and
-//! [`store`] tests whole stores of any engine (feature `store`). Each is compiled here once: a
+//! `store` tests whole stores of any engine (feature `store`). Each is compiled here once: a
 //! subject reaches it behind a trait object.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
 
