@@ -3,11 +3,9 @@
 use super::bucket::*;
 use super::cache::CacheChange;
 use super::ops::Rewo;
-use super::place::Place;
 use super::shape::{BucketShape, Entry, Probe};
 use super::stripes::LockedStripes;
 use super::tables::{Blocked, Path, Slot};
-use super::view::View;
 use crate::{Decision, Fencing};
 use terrace_medium::{MappedMedium, external_sync};
 use terrace_pool::{Guard, PoolFull};
@@ -62,46 +60,30 @@ impl<M: MappedMedium, K: BucketShape> Rewo<M, K> {
                 continue;
             }
             let target = route.target();
-            if self.add(guard, held, (view, target), (&probe, word), &mut fencing)? {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Adds an absent key to a table, both of whose buckets are locked there. Returns whether it
-    /// did. If not, there is more room now, or another thread has gone on, and the caller tries
-    /// again.
-    #[inline(always)]
-    fn add<'g>(
-        &'g self,
-        guard: &'g Guard<'_, M>,
-        mut held: LockedStripes<'g, M>,
-        (view, target): (View<'_, M>, Place),
-        (probe, word): (&Probe<'_, K>, u64),
-        fencing: &mut Fencing<'_>,
-    ) -> Result<bool, PoolFull> {
-        let home = target.home(probe.hash);
-        match self.tables.vacancy(guard, &mut held, view, target, (home, probe.tag())) {
-            Ok(at) => {
-                let entry = K::entry(probe, word, at.index != home);
-                let shadow = self.shadow(guard, probe, true);
-                let evictions = held.evictions();
-                self.put(guard, held, (home, at), entry, fencing, shadow);
-                if evictions > 0 {
-                    self.resize(guard).prepare_resize(target, evictions);
+            // Not a function of its own: the locks would be copied once more.
+            match self.tables.vacancy(guard, &mut held, view, target, (target.home(probe.hash), probe.tag()))
+            {
+                Ok(at) => {
+                    let home = target.home(probe.hash);
+                    let entry = K::entry(&probe, word, at.index != home);
+                    let shadow = self.shadow(guard, &probe, true);
+                    let evictions = held.evictions();
+                    self.put(guard, held, (home, at), entry, &mut fencing, shadow);
+                    if evictions > 0 {
+                        self.resize(guard).prepare_resize(target, evictions);
+                    }
+                    return Ok(None);
                 }
-                return Ok(true);
-            }
-            Err(Blocked::Busy(stripe)) => {
-                drop(held);
-                self.base().wait_for(guard, stripe);
-            }
-            Err(Blocked::Full) => {
-                drop(held);
-                self.resize(guard).make_place(view, target)?;
+                Err(Blocked::Busy(stripe)) => {
+                    drop(held);
+                    self.base().wait_for(guard, stripe);
+                }
+                Err(Blocked::Full) => {
+                    drop(held);
+                    self.resize(guard).make_place(view, target)?;
+                }
             }
         }
-        Ok(false)
     }
 
     /// Does `change` to the key in a slot.
