@@ -2,8 +2,9 @@
 //! acknowledged. For both engines on files, after a close and after a kill.
 
 use crate::subject::{OfTiered, OfWip, Subject, clock};
+use crate::tiny::contents;
 use crate::wip::{Model, PATH};
-use crate::wip_script::{Step, contents};
+use crate::wip_script::Step;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -6,6 +6,8 @@ mod place;
 mod rig;
 mod subject;
 mod tiered;
+#[path = "../../../tiered/tests/common/tiny.rs"]
+mod tiny;
 mod wip;
 mod wip_changes;
 mod wip_damage;

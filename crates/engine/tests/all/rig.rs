@@ -3,14 +3,12 @@
 
 use crate::place::{Disk, Place};
 use crate::subject::Subject;
+use crate::tiny::{contents, run_aside};
 use crate::wip::{Draws, Model, PATH};
-use crate::wip_script::contents;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use terrace_disk::cold::ColdReads;
 use terrace_engine::{Direction, Durability, Durably, Engine, ManualClock, Put, Rest, Write, WriteKind};
-use terrace_medium::files::AlignedBytes;
 
 /// A store beside a map.
 pub(crate) struct Rig<S: Subject, P: Place = Disk> {
@@ -224,25 +222,6 @@ impl<S: Subject, P: Place> Rig<S, P> {
         };
         self.model = found;
         self.since = vec![self.model.clone()];
-    }
-}
-
-/// Runs an operation that must not wait for cold reads: it runs again after each that it wants.
-pub(crate) fn run_aside<T>(mut operation: impl FnMut() -> T) -> T {
-    let mut cold = ColdReads::default();
-    loop {
-        let done = cold.run(&mut operation);
-        if !cold.is_stuck() {
-            return done;
-        }
-        if cold.must_wait() {
-            return operation();
-        }
-        for read in cold.take_wanted() {
-            let mut bytes = AlignedBytes::zeroed(read.len);
-            read.file.read_exact_at(&mut bytes, read.at()).unwrap();
-            cold.give(read, bytes);
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The engines on files that the crash tests run.
 
+use crate::tiny::{self, on_disk};
+pub(crate) use crate::tiny::{OfTiered, OfTieredWith, clock};
 use crate::wip::Draws;
 use crate::{wip, wip_moments};
 use std::cell::Cell;
@@ -13,7 +15,7 @@ use terrace_index::{PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
-use terrace_tiered::{Kind, Tiered, TieredError};
+use terrace_tiered::{Kind, Tiered};
 use terrace_wip::{Settings, Wip};
 
 /// An engine, and how it is opened in tests.
@@ -49,12 +51,6 @@ pub(crate) trait Subject: 'static {
 
 /// The disk engine.
 pub(crate) struct OfWip;
-
-/// The tiered engine.
-pub(crate) type OfTiered = OfTieredWith<Turbo<Dram, Kind>>;
-
-/// The tiered engine, with the index `I`.
-pub(crate) struct OfTieredWith<I>(std::marker::PhantomData<I>);
 
 impl Subject for OfWip {
     type Store = Wip;
@@ -97,11 +93,11 @@ where
 
     /// Its smallest parts are those of every test.
     fn small(durability: Durability, clock: &Arc<ManualClock>) -> terrace_tiered::Settings {
-        crate::tiered::settings(durability, clock)
+        tiny::settings(durability, clock)
     }
 
     fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> terrace_tiered::Settings {
-        crate::tiered::settings(durability, clock)
+        tiny::settings(durability, clock)
     }
 
     fn create(
@@ -109,7 +105,7 @@ where
         path: &str,
         settings: terrace_tiered::Settings,
     ) -> Result<Tiered, DiskError> {
-        Tiered::create::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
+        OfTieredWith::<I>::create(files, path, settings)
     }
 
     fn open(
@@ -117,7 +113,7 @@ where
         path: &str,
         settings: terrace_tiered::Settings,
     ) -> Result<Tiered, DiskError> {
-        Tiered::open::<I>(files, Path::new(path), settings, pools()).map_err(on_disk)
+        OfTieredWith::<I>::open(files, path, settings)
     }
 }
 
@@ -170,20 +166,4 @@ impl Subject for OfTieredChanging {
         let pools = Box::new(move || Pool::anonymous(dram));
         Tiered::open::<Turbo<Dram, Kind>>(files, Path::new(path), settings, pools).map_err(on_disk)
     }
-}
-
-fn pools() -> terrace_tiered::MakePool {
-    Box::new(|| Pool::anonymous(1 << 20))
-}
-
-fn on_disk(error: TieredError) -> DiskError {
-    match error {
-        TieredError::Disk(error) => error,
-        other => panic!("{other}"),
-    }
-}
-
-/// A clock of a test that does not look at it.
-pub(crate) fn clock() -> Arc<ManualClock> {
-    Arc::new(ManualClock::at(1000))
 }

@@ -4,22 +4,10 @@
 use crate::place::{InPmem, InShm};
 use crate::rig::{try_history, try_history_aside, try_history_in};
 use crate::subject::{OfTiered, OfTieredChanging, OfTieredWith};
-use std::sync::Arc;
-use terrace_engine::{Durability, ManualClock};
+use terrace_engine::Durability;
 use terrace_index::hash::{Clht, Level, Rewo};
 use terrace_medium::Dram;
-use terrace_tiered::{Kind, Settings, Shares};
-
-/// A store with tiny parts, so that a short history has blocks that are sealed and rewritten.
-pub(crate) fn settings(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
-    let mut settings = Settings::with_dram(1 << 20, Arc::clone(clock) as Arc<_>, 12_345);
-    settings.shares = Shares { page_bytes: 4 << 10, block_pages: 4, seats: 2 };
-    settings.stripes = 16;
-    settings.segment_bytes = 16 << 10;
-    settings.log_bytes = 64 << 10;
-    settings.durability = durability;
-    settings
-}
+use terrace_tiered::Kind;
 
 #[test]
 fn histories_with_power_failures_match_a_map() {

@@ -4,14 +4,13 @@
 use crate::place::InPmem;
 use crate::rig::{Rig, try_history, try_history_in};
 use crate::subject::OfWip;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, Put, Rest};
 use terrace_testkit::simfs::SimFs;
 use terrace_wip::{Settings, Wip};
 
-pub(crate) type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
+pub(crate) use crate::tiny::Model;
 
 pub(crate) const PATH: &str = "/data/store";
 

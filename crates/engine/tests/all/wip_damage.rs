@@ -1,8 +1,9 @@
 //! Tests: damaged files of the disk engine are found and named, and the rest is salvaged.
 
 use crate::subject::{OfTiered, OfWip, Subject, clock};
+use crate::tiny::contents;
 use crate::wip::{Model, PATH};
-use crate::wip_script::{contents, create, open};
+use crate::wip_script::{create, open};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

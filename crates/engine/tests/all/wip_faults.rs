@@ -1,8 +1,9 @@
 //! Tests: the disk engine when syncs are left out, calls fail, and the disk is full.
 
 use crate::subject::{OfTiered, OfWip, Subject, clock};
+use crate::tiny::contents;
 use crate::wip::{Model, PATH};
-use crate::wip_script::{Step, contents, history};
+use crate::wip_script::{Step, history};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use terrace_engine::{Chore, Durability, Durably, Engine, Put, Rest, Write, WriteError, WriteKind};

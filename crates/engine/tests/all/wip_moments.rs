@@ -1,8 +1,9 @@
 //! Histories on a simulated disk, with a look at the disk before each call that changes it.
 
 use crate::subject::{Subject, clock};
+use crate::tiny::contents;
 use crate::wip::{Model, PATH};
-use crate::wip_script::{Step, contents, of};
+use crate::wip_script::{Step, of};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::DiskError;

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_disk::DiskError;
 use terrace_engine::{
-    Chore, Cursor, Durability, Durably, Engine, ManualClock, OnDisk, Put, ReadError, Rest, Write, WriteError,
-    WriteKind,
+    Chore, Durability, Durably, Engine, ManualClock, OnDisk, Put, Rest, Write, WriteError, WriteKind,
 };
 use terrace_medium::files::Files;
 use terrace_wip::Wip;
@@ -113,15 +112,4 @@ pub(crate) fn open(files: impl Into<Arc<dyn Files>>, path: &str) -> Result<Wip, 
 
 pub(crate) fn of(durability: Durability) -> terrace_wip::Settings {
     settings(durability, &Arc::new(ManualClock::at(1000)))
-}
-
-/// All entries of a store.
-pub(crate) fn contents(store: &impl Engine) -> Result<Model, ReadError> {
-    let (mut found, mut cursor) = (Model::new(), Cursor::START);
-    while !cursor.is_end() {
-        cursor = store.scan(&cursor, 50, &mut |key, entry| {
-            found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
-        })?;
-    }
-    Ok(found)
 }

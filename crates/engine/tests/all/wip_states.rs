@@ -6,9 +6,10 @@
 #![allow(clippy::print_stdout, reason = "the counts, for --nocapture")]
 
 use crate::subject::{OfTiered, OfWip, Subject};
+use crate::tiny::contents;
 use crate::wip::{Draws, PATH};
 use crate::wip_moments::{Act, History, Moment, Start, reopen, tiny, wrong};
-use crate::wip_script::{Step, contents, history};
+use crate::wip_script::{Step, history};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -7,9 +7,10 @@
 #![allow(clippy::print_stdout, reason = "the counts, for --nocapture")]
 
 use crate::subject::{OfTiered, OfWip, Subject, clock};
+use crate::tiny::contents;
 use crate::wip::{Draws, Model, PATH};
 use crate::wip_moments::{Act, History, Look, Moment, Start, reopen, wrong};
-use crate::wip_script::{Step, contents};
+use crate::wip_script::Step;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

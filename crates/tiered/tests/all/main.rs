@@ -8,3 +8,5 @@ mod open;
 mod order;
 mod space;
 mod threads;
+#[path = "../common/tiny.rs"]
+mod tiny;
