@@ -1,5 +1,26 @@
 //! Tests of the lab, in one program: each file that names a store would compile it again.
 
+/// A test for each index but P-CLHT: one call with the name of its target over integers, another
+/// with that over byte strings.
+macro_rules! on_each_index {
+    ($integers:path, $strings:path) => {
+        crate::on_each_index! {
+            $integers: turbo "turbo", rewo "rewo", level "level", art "art";
+            $strings: turbo_bytes "turbo-bytes", rewo_bytes "rewo-bytes", level_bytes "level-bytes",
+                art_bytes "art-bytes";
+        }
+    };
+    ($($explore:path: $($test:ident $target:literal),+;)+) => {
+        $($(
+            #[test]
+            fn $test() {
+                $explore($target);
+            }
+        )+)+
+    };
+}
+pub(crate) use on_each_index;
+
 mod batches;
 mod crash;
 mod deaths;

@@ -95,45 +95,7 @@ fn clht_remote() {
     explore("clht-remote", "pmem", 50);
 }
 
-#[test]
-fn turbo() {
-    explore_integers("turbo");
-}
-
-#[test]
-fn turbo_bytes() {
-    explore_strings("turbo-bytes");
-}
-
-#[test]
-fn rewo() {
-    explore_integers("rewo");
-}
-
-#[test]
-fn rewo_bytes() {
-    explore_strings("rewo-bytes");
-}
-
-#[test]
-fn level() {
-    explore_integers("level");
-}
-
-#[test]
-fn level_bytes() {
-    explore_strings("level-bytes");
-}
-
-#[test]
-fn art() {
-    explore_integers("art");
-}
-
-#[test]
-fn art_bytes() {
-    explore_strings("art-bytes");
-}
+crate::on_each_index!(explore_integers, explore_strings);
 
 #[test]
 fn cells() {
