@@ -25,17 +25,6 @@ impl Site {
         Self::at(|options, _| options.anonymous(), None, Options::create)
     }
 
-    /// A file in shared memory.
-    pub fn shm() -> Self {
-        Self::in_file(|options| options, Options::open_or_create)
-    }
-
-    /// As [`Site::shm`], but treated as persistent memory.
-    pub fn pmem() -> Self {
-        let power = |options: Options| options.durability(Durability::Power).assume_persistent(true);
-        Self::in_file(power, Options::open_or_create)
-    }
-
     /// A place of the caller's, which opens the store there with a clock. `persists`: whether the
     /// store survives being closed.
     pub fn over(persists: bool, open: impl Fn(Arc<ManualClock>) -> Store + 'static) -> Self {
@@ -72,11 +61,6 @@ impl Site {
             }
         };
         Self::in_shm(make, Options::open_or_create)
-    }
-
-    /// DRAM and a pool in shared memory, with little DRAM.
-    pub fn tiered_in_pool() -> Self {
-        Self::in_shm(Self::tier, Options::open_or_create)
     }
 
     /// As [`Site::tiered_in_pool`], with the medium `M` below the pool.
