@@ -8,8 +8,8 @@ use crate::{Direct, Key, Settings};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use terrace_engine::EntryCallback;
-use terrace_engine::{Change, Clock, Commit, Durability, Durably, Engine, Put, Value, Version};
-use terrace_index::{Bytes, CacheBounds, hash::Clht};
+use terrace_engine::{Change, Clock, Commit, Durably, Engine, Put, Value, Version};
+use terrace_index::{Bytes, hash::Clht};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 
@@ -46,14 +46,7 @@ impl Clock for Interrupter {
 
 fn open() -> (Arc<Store>, Arc<Interrupter>) {
     let clock = Arc::new(Interrupter { now: AtomicU64::new(1000), ..Interrupter::default() });
-    let settings = Settings {
-        expected_keys: 100,
-        index_cache: CacheBounds::default(),
-        verify_reads: true,
-        read_only: false,
-        durability: Durability::Process,
-        clock: clock.clone(),
-    };
+    let settings = Settings { clock: clock.clone(), ..crate::tests::fixtures::settings() };
     let store =
         Direct::open::<Clht<_, Bytes<Key>>>(Pool::<Dram>::anonymous(4 << 20).unwrap(), settings).unwrap();
     (Arc::new(store), clock)

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use terrace_direct::{Direct, Key, Settings};
+use terrace_engine::Durably;
 use terrace_engine::{
     CURSOR_LIMIT, Change, Commit, Cursor, Engine, Expected, KEY_MAX, ManualClock, Put, ReadError, Version,
     Write, WriteError, WriteKind,
 };
-use terrace_engine::{Durability, Durably};
+use terrace_index::Bytes;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
-use terrace_index::{Bytes, CacheBounds};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 use terrace_testkit::Reference;
@@ -17,14 +17,7 @@ use terrace_testkit::Reference;
 /// An empty store with each index, by the index's name. The clock is at 1000.
 fn stores() -> [(&'static str, Arc<dyn Engine>); 6] {
     let pool = || Pool::<Dram>::anonymous(16 << 20).unwrap();
-    let settings = || Settings {
-        expected_keys: 100,
-        index_cache: CacheBounds::default(),
-        verify_reads: true,
-        read_only: false,
-        durability: Durability::Process,
-        clock: Arc::new(ManualClock::at(1000)),
-    };
+    let settings = || Settings { clock: Arc::new(ManualClock::at(1000)), ..crate::costs::settings(100) };
     [
         ("clht", Arc::new(Direct::open::<Clht<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         ("turbo", Arc::new(Direct::open::<Turbo<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),

@@ -1,15 +1,11 @@
 //! Tests: gets by a reader elsewhere, which sees bytes of the pool and nothing else.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 use terrace_direct::remote::{Get, address_in, get};
-use terrace_direct::{Direct, Kind, Settings};
-use terrace_engine::{
-    Change, Durability, Durably, Engine, ManualClock, Pooled, Put, Value, Write, WriteKind,
-};
-use terrace_index::CacheBounds;
+use terrace_direct::{Direct, Kind};
+use terrace_engine::{Change, Durably, Engine, Pooled, Put, Value, Write, WriteKind};
 use terrace_index::hash::remote::{Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, Turbo};
 use terrace_medium::{Dram, MappedMedium, Shm};
@@ -22,19 +18,8 @@ const GUESS: usize = 256;
 const DOUBLED: u64 = 5600;
 const ROOM: u64 = 9000;
 
-fn settings() -> Settings {
-    Settings {
-        expected_keys: 0,
-        index_cache: CacheBounds::default(),
-        verify_reads: true,
-        read_only: false,
-        durability: Durability::Process,
-        clock: Arc::new(ManualClock::at(0)),
-    }
-}
-
 fn open<M: MappedMedium>(pool: &Pool<M>) -> Direct<M> {
-    Direct::open::<Clht<M, Kind>>(pool.clone(), settings()).expect("a store")
+    Direct::open::<Clht<M, Kind>>(pool.clone(), crate::costs::settings(0)).expect("a store")
 }
 
 fn pool<M: MappedMedium>() -> Pool<M> {
@@ -183,7 +168,7 @@ fn address_is_that_of_a_sound_clht_only() {
     assert_eq!((address.seed, address.end), (5, pool.size()));
     drop(store);
     let other = self::pool::<Dram>();
-    let _store = Direct::open::<Turbo<Dram, Kind>>(other.clone(), settings()).unwrap();
+    let _store = Direct::open::<Turbo<Dram, Kind>>(other.clone(), crate::costs::settings(0)).unwrap();
     assert!(address_in(&other).is_err());
 }
 

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_direct::{Direct, Kind, Settings};
-use terrace_engine::{
-    Commit, Durability, Durably, Engine, ManualClock, Pooled, Put, Write, WriteError, WriteKind,
-};
+use terrace_engine::{Commit, Durably, Engine, ManualClock, Pooled, Put, Write, WriteError, WriteKind};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
-use terrace_index::{CacheBounds, PointIndex, Stored};
+use terrace_index::{PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
@@ -18,14 +16,7 @@ where
     I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
 {
     let clock = Arc::new(ManualClock::at(1000));
-    let settings = Settings {
-        expected_keys: 100,
-        index_cache: CacheBounds::default(),
-        verify_reads: true,
-        read_only: false,
-        durability: Durability::Process,
-        clock: clock.clone(),
-    };
+    let settings = Settings { clock: clock.clone(), ..crate::costs::settings(100) };
     let options = PoolOptions::anonymous().size(bytes).hash_seed(7).assume_persistent(M::VOLATILE_CACHE);
     (Direct::open::<I>(options.create::<M>().unwrap(), settings).unwrap(), clock)
 }
@@ -278,14 +269,7 @@ fn writes(
 fn store_closed_during_a_round_is_sound() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = PoolOptions::at(folder.path().join("pool")).size(8 << 20);
-    let settings = || Settings {
-        expected_keys: 100,
-        index_cache: CacheBounds::default(),
-        verify_reads: true,
-        read_only: false,
-        durability: Durability::Process,
-        clock: Arc::new(ManualClock::at(1000)),
-    };
+    let settings = || Settings { clock: Arc::new(ManualClock::at(1000)), ..crate::costs::settings(100) };
     let pool: Pool<terrace_medium::Shm> = options.create().unwrap();
     let store = Arc::new(Direct::open::<Clht<Shm, Kind>>(pool, settings()).unwrap());
     let count = fill(&*store, 0, 1000, None);

@@ -2,27 +2,17 @@
 
 use std::sync::Arc;
 use terrace_direct::{Direct, Key, Settings, index_in};
-use terrace_engine::{
-    Clock, Durability, Durably, Engine, ManualClock, OpenError, Pooled, Put, ReadError, WriteError,
-};
+use terrace_engine::{Clock, Durably, Engine, ManualClock, OpenError, Pooled, Put, ReadError, WriteError};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
-use terrace_index::{Bytes, CacheBounds, PointIndex, Stored};
+use terrace_index::{Bytes, PointIndex, Stored};
 use terrace_medium::{Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 
 type Index = Clht<Shm, Bytes<Key>>;
 
 fn settings(read_only: bool) -> Settings {
-    let (expected_keys, index_cache) = (100, CacheBounds::default());
-    Settings {
-        expected_keys,
-        index_cache,
-        verify_reads: true,
-        read_only,
-        durability: Durability::Process,
-        clock: Arc::new(ManualClock::at(7)),
-    }
+    Settings { read_only, clock: Arc::new(ManualClock::at(7)), ..crate::costs::settings(100) }
 }
 
 fn put(store: &impl Engine, key: &[u8], value: &[u8]) {
