@@ -38,6 +38,17 @@ enum Below {
     Slow(Box<Slow<Pmem>>),
 }
 
+/// Calls a method of the medium below.
+macro_rules! below {
+    ($below:expr, $method:ident($($argument:expr),*)) => {
+        match &$below {
+            Below::Pmem(below) => below.$method($($argument),*),
+            Below::Shm(below) => below.$method($($argument),*),
+            Below::Slow(below) => below.$method($($argument),*),
+        }
+    };
+}
+
 enum Tap {
     Count(Counter),
     Jitter,
@@ -93,7 +104,7 @@ impl Tapped<true> {
 impl<const VOLATILE: bool> Tapped<VOLATILE> {
     fn over(below: Below) -> Self {
         let tap = match CHOICE.get() {
-            Choice::Count => Tap::Count(Counter::new(below.base().addr().get())),
+            Choice::Count => Tap::Count(Counter::new(below!(below, base()).addr().get())),
             Choice::Jitter => Tap::Jitter,
             Choice::Point => Tap::Point,
         };
@@ -130,33 +141,12 @@ impl<const VOLATILE: bool> Tapped<VOLATILE> {
     }
 }
 
-/// Calls a method of the medium below.
-macro_rules! below {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match &$self.below {
-            Below::Pmem(below) => below.$method($($argument),*),
-            Below::Shm(below) => below.$method($($argument),*),
-            Below::Slow(below) => below.$method($($argument),*),
-        }
-    };
-}
-
-impl Below {
-    fn base(&self) -> NonNull<u8> {
-        match self {
-            Self::Pmem(below) => below.base(),
-            Self::Shm(below) => below.base(),
-            Self::Slow(below) => below.base(),
-        }
-    }
-}
-
 impl<const VOLATILE: bool> MappedMedium for Tapped<VOLATILE> {
     fn new(mapping: Mapping) -> Self {
         Self::over(if VOLATILE { Below::Pmem(Pmem::new(mapping)) } else { Below::Shm(Shm::new(mapping)) })
     }
     fn mapping(&self) -> &Mapping {
-        below!(self.mapping())
+        below!(self.below, mapping())
     }
 }
 
@@ -165,25 +155,25 @@ unsafe impl<const VOLATILE: bool> Medium for Tapped<VOLATILE> {
     const VOLATILE_CACHE: bool = VOLATILE;
 
     fn base(&self) -> NonNull<u8> {
-        self.below.base()
+        below!(self.below, base())
     }
     fn len(&self) -> usize {
-        below!(self.len())
+        below!(self.below, len())
     }
     fn has_grown(&self) -> bool {
-        below!(self.has_grown())
+        below!(self.below, has_grown())
     }
     fn write_back(&self, at: *const u8) {
         if let Tap::Count(counter) = &self.tap {
             counter.write_back(at);
         }
-        below!(self.write_back(at));
+        below!(self.below, write_back(at));
     }
     fn fence(&self) {
         if let Tap::Count(counter) = &self.tap {
             counter.fence();
         }
-        below!(self.fence());
+        below!(self.below, fence());
     }
     fn point(&self, name: &'static str) -> &Self {
         if let Tap::Point = self.tap {
@@ -202,13 +192,13 @@ unsafe impl<const VOLATILE: bool> Medium for Tapped<VOLATILE> {
             Tap::Jitter => jitter::wait(),
             Tap::Point => points::accesses(access),
         }
-        below!(self.before_access(access, at));
+        below!(self.below, before_access(access, at));
     }
     fn accessed(&self, access: Access, at: *const u8, site: &'static Location<'static>) {
         if let Tap::Count(counter) = &self.tap {
             counter.accessed(access, at);
         }
-        below!(self.accessed(access, at, site));
+        below!(self.below, accessed(access, at, site));
         let changes = !matches!(access, Access::Load | Access::RmwFailed | Access::Read(_));
         if let Tap::Point = self.tap
             && changes
@@ -217,9 +207,9 @@ unsafe impl<const VOLATILE: bool> Medium for Tapped<VOLATILE> {
         }
     }
     fn persisted_at(&self, site: &'static Location<'static>) {
-        below!(self.persisted_at(site));
+        below!(self.below, persisted_at(site));
     }
     fn prefetched(&self, at: *const u8) {
-        below!(self.prefetched(at));
+        below!(self.below, prefetched(at));
     }
 }
