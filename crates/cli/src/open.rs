@@ -112,7 +112,7 @@ pub(crate) fn repair(config: &Config) -> Outcome {
 
 /// Prints what a salvage kept and what it dropped.
 pub(crate) fn report_salvage(store: &Store) {
-    let Some(salvaged) = store.salvaged() else { return };
+    let Some(salvaged) = store.opening().salvaged() else { return };
     salvaged.findings.iter().for_each(|finding| say(&format!("warning: dropped the content at {finding}")));
     let kept = counted(salvaged.kept, "record", "records");
     let dropped = counted(salvaged.dropped, "record", "records");
@@ -130,7 +130,7 @@ pub(crate) fn or_create(config: &Config) -> Result<Opened, Failure> {
     let began = clock::start();
     let store = patiently(config, || or_create_once(config))?;
     report_salvage(&store);
-    store.torn_tail().iter().for_each(|tail| say(&format!("warning: {tail}")));
+    store.opening().torn_tail().iter().for_each(|tail| say(&format!("warning: {tail}")));
     Ok(Opened { store, took: began.elapsed(), note, is_new })
 }
 

@@ -177,7 +177,7 @@ const OWN_DESCRIPTORS: u64 = 96;
 /// Raises the limit of open files to what `maxclients` and the store need, now and when
 /// `maxclients` changes. If the system allows fewer, lowers `maxclients` and logs that.
 fn raise_file_limit(shared: &Shared) {
-    let tables = shared.store.open_tables();
+    let tables = shared.store.disk().ok().and_then(|disk| disk.open_tables());
     let others = OWN_DESCRIPTORS + tables.unwrap_or(0);
     let clients_within = move |limit: u64| limit.saturating_sub(others).max(1);
     shared.config.set_allow_clients(move |clients| match raise_to(clients + others) {

@@ -465,9 +465,10 @@ mod tests {
 
     #[test]
     fn dropped_pause_is_no_longer_counted() {
-        let store = crate::Store::options().anonymous().size(crate::ByteSize::mib(1)).create().unwrap();
-        let background = Background::start(store.engine(), Work::default()).unwrap();
-        assert!(!is_another_stopped(&**store.engine()));
+        let options = crate::Store::options().anonymous().size(crate::ByteSize::mib(1));
+        let engine: Arc<dyn Engine> = crate::open::engine(&options, crate::open::How::Create).unwrap();
+        let background = Background::start(&engine, Work::default()).unwrap();
+        assert!(!is_another_stopped(&*engine));
         for _ in 0..2 {
             drop(background.pause());
             assert_eq!(background.signal.state().pausing, 0);

@@ -59,7 +59,7 @@ pub use put_options::PutOptions;
 pub use range::Range;
 pub use salvaged::Salvaged;
 pub use size::{ByteSize, ByteSizeError};
-pub use store::{Evictor, Iter, Keys, Sharing, Store, Upkeep, Watch, WeakStore};
+pub use store::{Disk, Evictor, Iter, Keys, Opening, Sharing, Store, Upkeep, Watch, WeakStore};
 pub use terrace_engine::{
     CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, DiskStats, Durability, Entry,
     Eviction, Finding, First, IndexFigures, KEY_MAX, KeyUse, ManualClock, Place, Policy, PoolStats, Put,
@@ -86,14 +86,14 @@ struct StoresOnADisk;
 struct StoresOverTwoTiers;
 
 /// Reads the notices of the processes that have the store at `path` open, as posted with
-/// [`Store::post_notice`], from its files, without opening the store. The notice of a process that
-/// has just died may still be there.
+/// [`Sharing::post_notice`], from its files, without opening the store. The notice of a process
+/// that has just died may still be there.
 ///
 /// ```
 /// # let directory = tempfile::tempdir_in("/dev/shm")?;
 /// # let path = directory.path().join("app.pool");
 /// let store = terrace::Store::options().path(&path).create()?;
-/// store.post_notice("redis://127.0.0.1:6379");
+/// store.sharing().post_notice("redis://127.0.0.1:6379");
 /// assert_eq!(terrace::notices(&path)?, ["redis://127.0.0.1:6379"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

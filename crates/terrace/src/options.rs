@@ -301,8 +301,8 @@ impl Options {
     /// Whether to salvage a pool that cannot be trusted: damaged, truncated, or in use when the
     /// machine went down. [`Options::open`] then copies every record whose checksums match to a new
     /// pool, puts that in place of the old one and renames the old one to
-    /// `<name>.damaged-<generation>`. [`Store::salvaged`](crate::Store::salvaged) reports what was
-    /// dropped.
+    /// `<name>.damaged-<generation>`. [`Opening::salvaged`](crate::Opening::salvaged) reports what
+    /// was dropped.
     ///
     /// A store in a directory is checked first, and stays as it is if it is sound.
     pub fn salvage(mut self, salvage: bool) -> Self {

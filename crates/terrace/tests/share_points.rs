@@ -71,7 +71,7 @@ fn write<M: Under>(path: &Path, mut returned: impl FnMut(u64)) {
         op(0, &mut draws).run(&store);
         returned(n);
         if n == OPERATIONS / 2 {
-            store.grow(GROWN).unwrap();
+            store.upkeep().grow(GROWN).unwrap();
         }
         if n.is_multiple_of(20) {
             // After all changes are reported nothing changes, so it sleeps.
@@ -222,7 +222,7 @@ impl<M: Under> Shared<M> {
         (0..20).for_each(|_| op(1, &mut others).run(&store));
         store.sharing().recover_dead();
         assert_eq!(self.idle.recover_dead(), 0, "{what}: a dead process is not recovered");
-        assert_eq!(store.grow(GROWN).unwrap(), GROWN, "{what}");
+        assert_eq!(store.upkeep().grow(GROWN).unwrap(), GROWN, "{what}");
         let watches: Vec<_> = (0..WATCHES).map_while(|_| store.watch(b"").ok()).collect();
         assert_eq!(watches.len(), WATCHES, "{what}: a watch still belongs to the dead process");
         drop(watches);

@@ -63,7 +63,7 @@ impl Stored for Store {
     }
 
     fn flush(&self) -> Outcome<()> {
-        Ok(Store::flush(self)?)
+        Ok(self.disk()?.flush()?)
     }
 
     fn figures(&self) -> Figures {

@@ -58,7 +58,7 @@ pub(crate) fn run(options: &CheckOptions) -> Outcome {
     let progress = Bar::new();
     let report = store.check(&mut |done, all| progress.set(done, all));
     progress.clear();
-    let tail = store.torn_tail();
+    let tail = store.opening().torn_tail();
     store.close().map_err(Failure::new)?;
     if let Some(tail) = &tail {
         writeln!(io::stdout(), "note: {tail}; --repair keeps them")?;

@@ -92,7 +92,7 @@ pub(crate) fn compact(options: &CompactOptions) -> Outcome {
         Target::Pool(store, _) => {
             let from = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
             let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            store.compact_range((from, to)).map_err(Failure::new)?;
+            store.disk().and_then(|disk| disk.compact_range((from, to))).map_err(Failure::new)?;
         }
         Target::Server(client) => {
             let marked = |mark: &[u8], key: &[u8]| [mark, key].concat();
@@ -116,7 +116,9 @@ fn directory_of(config: Config) -> Result<Config, Failure> {
 fn make_checkpoint(config: &Config, options: &CopyOptions, path: &Path) -> Result<(), Failure> {
     let mut target = Target::to_write(config, &options.password)?;
     match &mut target {
-        Target::Pool(store, _) => store.checkpoint(path).map_err(Failure::new)?,
+        Target::Pool(store, _) => {
+            store.disk().and_then(|disk| disk.checkpoint(path)).map_err(Failure::new)?
+        }
         Target::Server(client) => {
             client.command(&[b"X.CHECKPOINT", std::path::absolute(path)?.as_os_str().as_bytes()])?;
         }

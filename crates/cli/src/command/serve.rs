@@ -61,7 +61,7 @@ pub(crate) fn run(options: ServeOptions) -> Outcome {
     let contact = contact(&listeners, shared.run_id());
     let server = Server::start(Arc::clone(&shared), listeners).map_err(Failure::new)?;
     let _ = stopper.set(server.stopper());
-    if !store.post_notice(&contact.to_notice()) {
+    if !store.sharing().post_notice(&contact.to_notice()) {
         log::warn!(
             "the store has no room for this server's address: commands such as terrace get will not find it"
         );
@@ -107,7 +107,7 @@ fn announce(config: &Config, opened: &Opened, places: &str) -> io::Result<()> {
     if let Some(note) = &opened.note {
         writeln!(out, "{indent}{note}")?;
     }
-    for warning in opened.store.warnings() {
+    for warning in opened.store.opening().warnings() {
         writeln!(out, "{indent}{warning}")?;
     }
     writeln!(out, "ready")?;
@@ -203,14 +203,15 @@ fn connect_settings(config: &Config, store: &Store) {
     let (store, path) = (store.clone(), path(config));
     if store.is_on_disk() {
         config.set_promise(move |durability| {
-            store.set_durability(durability).map_err(|error| error.to_string())
+            let set = store.disk().and_then(|disk| disk.set_durability(durability));
+            set.map_err(|error| error.to_string())
         });
         return;
     }
     config.set_grow(move |bytes| {
         let more = bytes.saturating_sub(store.stats().pool.unwrap_or_default().size_bytes);
         room::refuse(&path, more).map_err(|failure| failure.one_line())?;
-        let grown = store.grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);
+        let grown = store.upkeep().grow(ByteSize::bytes(bytes)).map(ByteSize::as_bytes);
         grown.map_err(|error| Failure::new(error).one_line())
     });
 }

@@ -240,7 +240,7 @@ fn other_server_at_the_address_is_not_written_to() {
     let (place, elsewhere) = (Place::new(), Place::new());
     let other = Served::start(&elsewhere.pool(), &[]);
     let store = Store::options().path(place.pool()).size(terrace::ByteSize::mib(16)).create().unwrap();
-    assert!(store.post_notice(&format!("run {}\ntcp 127.0.0.1:{}\n", "0".repeat(40), other.port)));
+    assert!(store.sharing().post_notice(&format!("run {}\ntcp 127.0.0.1:{}\n", "0".repeat(40), other.port)));
     place.run(&["put", "k", "v"]).fails(1, "is in use by process");
     assert_eq!(redis::cmd("DBSIZE").query(&mut connect(&other)), Ok(0));
 }
@@ -250,7 +250,7 @@ fn other_protocol_at_the_address_is_an_error() {
     let place = Place::new();
     let store = Store::options().path(place.pool()).size(terrace::ByteSize::mib(16)).create().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    assert!(store.post_notice(&format!("run 1\ntcp {}\n", listener.local_addr().unwrap())));
+    assert!(store.sharing().post_notice(&format!("run 1\ntcp {}\n", listener.local_addr().unwrap())));
     let refused = std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();

@@ -167,7 +167,7 @@ fn growth_beyond_another_process_reservation_names_it() {
     let pool = place.pool();
     let narrow = Served::start(&pool, &["--shared", "--max-size", "128MiB"]);
     let wide = Store::options().path(&pool).shared(true).open().unwrap();
-    let refused = wide.grow(ByteSize::mib(256)).unwrap_err();
+    let refused = wide.upkeep().grow(ByteSize::mib(256)).unwrap_err();
     assert!(matches!(refused, GrowError::Pool(PoolGrowError::ReservedByOther { .. })), "{refused:?}");
     let holder = format!("128.0 MiB were reserved by process {} (terrace, since ", narrow.child.id());
     assert_says(&refused.to_string(), &["cannot grow to 256.0 MiB", &holder, "--max-size of at least that"]);
@@ -175,10 +175,10 @@ fn growth_beyond_another_process_reservation_names_it() {
     let other = Served::start(&pool, SHARED);
     let answer = redis::cmd("CONFIG").arg(&["SET", "size", "256mb"]).exec(&mut connect(&other)).unwrap_err();
     assert_says(&answer.to_string(), &[&holder]);
-    assert_eq!(wide.grow(ByteSize::mib(100)).unwrap(), ByteSize::mib(100));
+    assert_eq!(wide.upkeep().grow(ByteSize::mib(100)).unwrap(), ByteSize::mib(100));
     drop(narrow);
     assert_eq!(
-        wide.grow(ByteSize::mib(256)).unwrap(),
+        wide.upkeep().grow(ByteSize::mib(256)).unwrap(),
         ByteSize::mib(256),
         "a process that has exited does not count"
     );

@@ -100,7 +100,7 @@ fn waitaof(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         ));
     }
     if is_on_disk {
-        cx.shared.store.sync()?;
+        cx.shared.store.disk()?.sync()?;
     }
     cx.reply.array(2);
     cx.reply.integer(is_on_disk.into());
@@ -125,7 +125,7 @@ fn make_checkpoint(shared: &Shared, now_ms: u64) -> Outcome {
         fs::create_dir(&folder).map_err(failed)?;
     }
     let number = older.iter().max().map_or(now_ms, |last| now_ms.max(last + 1));
-    shared.store.checkpoint(folder.join(number.to_string()))?;
+    shared.store.disk()?.checkpoint(folder.join(number.to_string()))?;
     for number in older {
         fs::remove_dir_all(folder.join(number.to_string())).map_err(failed)?;
     }

@@ -34,7 +34,7 @@ fn checkpoint(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     if !path.is_absolute() || args.at(1).contains(&0) {
         return Err(Failure::Text("ERR the path of a checkpoint must be absolute"));
     }
-    cx.shared.store.checkpoint(path)?;
+    cx.shared.store.disk()?.checkpoint(path)?;
     cx.reply.ok();
     Ok(())
 }
@@ -45,7 +45,7 @@ fn compact(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
         3 => bounds::between(args.at(1), args.at(2))?,
         _ => return Err(Failure::SYNTAX),
     };
-    cx.shared.store.compact_range(range)?;
+    cx.shared.store.disk()?.compact_range(range)?;
     cx.reply.ok();
     Ok(())
 }

@@ -282,7 +282,7 @@ impl Session {
         let _inside = alone.is_none().then(|| gate.enter(turn));
         self.state.waits.set_alone(alone.is_some());
         self.state.selection.see((!shared.is_of_cluster()).then(|| shared.databases.map()));
-        let now_ms = first.take().unwrap_or_else(|| shared.store.now_ms());
+        let now_ms = first.take().unwrap_or_else(|| shared.store.upkeep().now_ms());
         let mut next = || self.execute_next(batch, nth, output, now_ms);
         let done = if puts_off { cold.run(next) } else { next() };
         let executed = done.unwrap_or(0);

@@ -217,16 +217,17 @@ pub(super) fn salvage(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Store;
+    use crate::{Store, WriteError};
 
     #[test]
     fn open_tables_are_a_part_of_what_may_be_open() {
         assert!((OPEN_TABLES_MIN..=OPEN_TABLES_MAX).contains(&most_open_tables()));
         let place = tempfile::tempdir().unwrap();
         let options = Store::options().directory(place.path().join("store")).memory(ByteSize::mib(4));
-        assert_eq!(options.clone().create().unwrap().open_tables(), Some(most_open_tables()));
-        assert_eq!(options.open_tables(5).open().unwrap().open_tables(), Some(5));
+        let open_tables = |store: Store| store.disk().unwrap().open_tables();
+        assert_eq!(open_tables(options.clone().create().unwrap()), Some(most_open_tables()));
+        assert_eq!(open_tables(options.open_tables(5).open().unwrap()), Some(5));
         let in_memory = Store::options().anonymous().size(ByteSize::mib(1)).create().unwrap();
-        assert_eq!(in_memory.open_tables(), None);
+        assert!(matches!(in_memory.disk(), Err(WriteError::NotOnDisk)));
     }
 }

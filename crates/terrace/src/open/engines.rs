@@ -19,7 +19,7 @@ use terrace_tier::PoolFiles;
 type OpenDirect<M> = fn(&str, Pool<M>, Settings) -> Result<Arc<dyn AnyEngine>, terrace_engine::OpenError>;
 
 /// Opens or creates the engine of the store that the options name.
-pub(super) fn engine(options: &Options, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
+pub(crate) fn engine(options: &Options, how: How) -> Result<Arc<dyn AnyEngine>, OpenError> {
     if !options.anonymous && is_in_directory(options) {
         return directory::engine(options, how);
     }

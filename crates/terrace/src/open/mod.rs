@@ -12,13 +12,15 @@ mod salvage;
 mod start;
 
 use crate::{OpenError, Options, Store};
-use how::How;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_engine::Engine;
 use terrace_medium::MappedMedium;
 
 pub(crate) use directory::notice;
+#[cfg(test)]
+pub(crate) use engines::engine;
+pub(crate) use how::How;
 
 impl Store {
     /// Options for creating or opening a store.
@@ -83,5 +85,5 @@ fn open(options: &Options, how: How) -> Result<Store, OpenError> {
 /// Whether the store opens, and all of it is sound: then a salvage has nothing to do.
 fn is_sound(options: &Options) -> bool {
     let opened = start::store(&options.clone().salvage(false).read_only(true), How::Open);
-    opened.is_ok_and(|store| store.torn_tail().is_none() && store.check(&mut |_, _| {}).is_sound())
+    opened.is_ok_and(|store| store.opening().torn_tail().is_none() && store.check(&mut |_, _| {}).is_sound())
 }

@@ -43,7 +43,7 @@ fn copy_directory(options: &Options, path: &Path, new_path: &Path) -> Result<Sal
     let mut copying = Copying::to(store.deferring());
     directory::salvage(engine, path, options.memory, &mut |found| copying.take(found))?;
     let salvaged = copying.end().map_err(|error| not_copied(path, &error))?;
-    store.flush().and_then(|()| store.sync()).map_err(|error| failed(&error))?;
+    store.disk().and_then(|disk| disk.flush().and_then(|()| disk.sync())).map_err(|error| failed(&error))?;
     store.close().map_err(|error| failed(&error))?;
     let damaged = free_name(path);
     replace_directory(path, new_path, &damaged).map_err(|error| failed(&error))?;
@@ -125,7 +125,7 @@ fn copy(store: &Store, key: &[u8], entry: Entry<'_>) -> Result<(), WriteError> {
     loop {
         match store.put_with(key, entry.value, PutOptions::new().expires_at(entry.expires_at)) {
             Err(WriteError::PoolFull { size, .. })
-                if store.grow(ByteSize::bytes(size + size / 4)).is_ok() => {}
+                if store.upkeep().grow(ByteSize::bytes(size + size / 4)).is_ok() => {}
             done => return done,
         }
     }

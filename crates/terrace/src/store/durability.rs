@@ -9,22 +9,6 @@ impl Store {
         self.inner.engine.durability()
     }
 
-    /// Sets what a write of a store on a disk survives from now on, when it has returned.
-    ///
-    /// # Errors
-    /// [`Durability::None`], more than the store's pool keeps, or the store lies in a pool alone.
-    pub fn set_durability(&self, durability: Durability) -> Result<(), WriteError> {
-        if durability == Durability::None {
-            return Err(WriteError::Durability { asked: durability, most: Durability::Power });
-        }
-        let most = self.inner.on_disk()?.most();
-        if durability > most {
-            return Err(WriteError::Durability { asked: durability, most });
-        }
-        self.inner.on_disk()?.set_durability(durability);
-        Ok(())
-    }
-
     /// A ticket that covers all writes that any thread has made or seen before this call.
     ///
     /// ```
@@ -52,23 +36,5 @@ impl Store {
     /// from after the writes would not do.
     pub fn settle_since(&self, since: Ticket) -> Result<(), WriteError> {
         self.inner.engine.settle_since(since)
-    }
-
-    /// Makes every write so far survive a loss of power, whatever the store's durability.
-    ///
-    /// # Errors
-    /// A file cannot be written, the store lies in a pool, or its pool keeps nothing through a loss
-    /// of power.
-    pub fn sync(&self) -> Result<(), WriteError> {
-        self.inner.on_disk()?.sync()
-    }
-
-    /// Writes what is only in memory and in the log to tables. Not needed for durability; the next
-    /// open is faster after it.
-    ///
-    /// # Errors
-    /// A file cannot be written, or the store lies in a pool.
-    pub fn flush(&self) -> Result<(), WriteError> {
-        self.inner.on_disk()?.flush()
     }
 }

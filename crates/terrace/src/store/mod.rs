@@ -3,14 +3,15 @@
 //! `Inner` owns the engine and the background threads; below it stands the engine alone. [`Store`]
 //! is a handle of it, and each file here has the operations of one purpose: `read.rs`, `write.rs`,
 //! `modify.rs` (one key's entry, changed), `transact.rs` (several keys at one instant),
-//! `ranges.rs`, `iter.rs`, `watch.rs`, `durability.rs`, `disk.rs`, `eviction.rs`, `sharing.rs`, and
-//! `upkeep.rs`.
+//! `ranges.rs`, `iter.rs`, `watch.rs`, and `durability.rs`. Handles of their own have `disk.rs`,
+//! `opening.rs`, `eviction.rs`, `sharing.rs` and `upkeep.rs`.
 
 mod disk;
 mod durability;
 mod eviction;
 mod iter;
 mod modify;
+mod opening;
 mod ranges;
 mod read;
 mod sharing;
@@ -19,18 +20,20 @@ mod upkeep;
 mod watch;
 mod write;
 
+pub use disk::Disk;
 pub use eviction::Evictor;
 pub use iter::{Iter, Keys};
+pub use opening::Opening;
 pub use sharing::Sharing;
 pub use upkeep::Upkeep;
 pub use watch::Watch;
 
+use crate::CloseError;
 use crate::background::Background;
 use crate::salvaged::Salvaged;
-use crate::{CloseError, WriteError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use terrace_engine::{Durably, Engine, OnDisk, Pooled};
+use terrace_engine::{Durably, Engine, Pooled};
 
 /// A key-value store in a pool.
 ///
@@ -79,14 +82,6 @@ impl Inner {
     fn pooled(&self) -> Option<&dyn Pooled> {
         self.engine.pooled()
     }
-
-    /// The operations of a store on a disk.
-    ///
-    /// # Errors
-    /// The store lies in a pool.
-    fn on_disk(&self) -> Result<&dyn OnDisk, WriteError> {
-        self.engine.on_disk().ok_or(WriteError::NotOnDisk)
-    }
 }
 
 impl std::fmt::Debug for Store {
@@ -107,12 +102,6 @@ impl Store {
     ) -> Self {
         let inner = Arc::new(Inner { background, engine, path, salvaged });
         Self { inner, how: Durably::Store }
-    }
-
-    /// The engine below.
-    #[cfg(test)]
-    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
-        &self.inner.engine
     }
 
     /// A reference that does not keep the store open.
@@ -139,18 +128,6 @@ impl Store {
     /// The pool's file; `None` for anonymous memory.
     pub fn path(&self) -> Option<&Path> {
         self.inner.path.as_deref()
-    }
-
-    /// The result of the salvage, if the store was opened with
-    /// [`Options::salvage`](crate::Options::salvage).
-    pub fn salvaged(&self) -> Option<&Salvaged> {
-        self.inner.salvaged.as_ref()
-    }
-
-    /// What the opening has found damaged or lost, a sentence each: large values of a store over
-    /// two tiers that cannot be read.
-    pub fn warnings(&self) -> &[String] {
-        self.inner.engine.warnings()
     }
 
     /// Closes the store. Returns whether everything reached its file; dropping the last handle does

@@ -54,7 +54,7 @@ impl Store {
     /// Makes `key` expire `after` this time. Returns whether it was present.
     pub fn expire(&self, key: impl AsRef<[u8]>, after: Duration) -> Result<bool, WriteError> {
         let key = key.as_ref();
-        let at = Some(later(self.now_ms(), after));
+        let at = Some(later(self.inner.engine.now_ms(), after));
         self.modify(key, |entry| (Change::Expire(at), entry.is_some()))
     }
 

@@ -137,9 +137,4 @@ impl Store {
     pub fn try_count(&self) -> Result<Count, ReadError> {
         self.inner.engine.count_keys()
     }
-
-    /// The time that decides what has expired, in unix milliseconds.
-    pub fn now_ms(&self) -> u64 {
-        self.inner.engine.now_ms()
-    }
 }

@@ -10,18 +10,6 @@ impl Store {
     pub fn sharing(&self) -> Sharing<'_> {
         Sharing { inner: &self.inner }
     }
-
-    /// Posts `text` for processes that have not opened the store, and replaces an earlier notice;
-    /// [`notices`](crate::notices) reads it. A server posts its addresses. The notice is valid
-    /// while this process has the store open. Returns whether there was room: for
-    /// [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
-    pub fn post_notice(&self, text: &str) -> bool {
-        let engine = &self.inner.engine;
-        match engine.on_disk() {
-            Some(disk) => text.len() <= crate::NOTICE_MAX && disk.post_notice(text),
-            None => self.inner.pooled().is_some_and(|pool| pool.post_notice(text)),
-        }
-    }
 }
 
 /// The processes that share a store; from [`Store::sharing`].
@@ -50,6 +38,17 @@ impl Sharing<'_> {
     /// that thread.
     pub fn recover_dead(&self) -> u32 {
         self.inner.recover_dead()
+    }
+
+    /// Posts `text` for processes that have not opened the store, and replaces an earlier notice;
+    /// [`notices`](crate::notices) reads it. A server posts its addresses. The notice is valid
+    /// while this process has the store open. Returns whether there was room: for
+    /// [`NOTICE_MAX`](crate::NOTICE_MAX) bytes, and for the first 14 processes that share a store.
+    pub fn post_notice(&self, text: &str) -> bool {
+        match self.inner.engine.on_disk() {
+            Some(disk) => text.len() <= crate::NOTICE_MAX && disk.post_notice(text),
+            None => self.inner.pooled().is_some_and(|pool| pool.post_notice(text)),
+        }
     }
 }
 

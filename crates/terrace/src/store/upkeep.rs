@@ -34,12 +34,6 @@ impl Store {
         inner.engine.check(progress)
     }
 
-    /// Grows the pool to `size` bytes while it is in use, and returns its new size. No data moves.
-    pub fn grow(&self, size: ByteSize) -> Result<ByteSize, GrowError> {
-        let pool = self.inner.pooled().ok_or(GrowError::NoPool)?;
-        Ok(pool.grow(size.as_bytes()).map(ByteSize::bytes)?)
-    }
-
     /// The work that the store's threads do in the background, for callers that do it themselves.
     pub fn upkeep(&self) -> Upkeep<'_> {
         Upkeep { inner: &self.inner }
@@ -60,6 +54,17 @@ pub struct Upkeep<'s> {
 }
 
 impl Upkeep<'_> {
+    /// Grows the pool to `size` bytes while it is in use, and returns its new size. No data moves.
+    pub fn grow(&self, size: ByteSize) -> Result<ByteSize, GrowError> {
+        let pool = self.inner.pooled().ok_or(GrowError::NoPool)?;
+        Ok(pool.grow(size.as_bytes()).map(ByteSize::bytes)?)
+    }
+
+    /// The time that decides what has expired, in unix milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.inner.engine.now_ms()
+    }
+
     /// Removes expired entries and returns how many. Reads at most `budget` entries, fewer if few
     /// expire. Call it repeatedly unless [`Options::expiry_thread`](crate::Options::expiry_thread)
     /// does so.

@@ -32,7 +32,9 @@ impl Store {
         after: Duration,
     ) -> Result<(), WriteError> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.inner.engine.put(Put { key, value, expires_at: Some(later(self.now_ms(), after)) }, self.how)
+        self.inner
+            .engine
+            .put(Put { key, value, expires_at: Some(later(self.inner.engine.now_ms(), after)) }, self.how)
     }
 
     /// Gives `key` this value, with the expiry and durability of `options`.
@@ -52,7 +54,7 @@ impl Store {
         value: impl AsRef<[u8]>,
         options: PutOptions,
     ) -> Result<(), WriteError> {
-        let expires_at = options.expires_ms(|| self.now_ms());
+        let expires_at = options.expires_ms(|| self.inner.engine.now_ms());
         let put = Put { key: key.as_ref(), value: value.as_ref(), expires_at };
         self.inner.engine.put(put, options.how(self.how))
     }

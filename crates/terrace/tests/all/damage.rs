@@ -369,7 +369,7 @@ fn salvage_keeps_sound_records() {
     }
     std::fs::write(&path, &image).unwrap();
     let store = options(&path).salvage(true).open().unwrap();
-    let salvaged = store.salvaged().unwrap().clone();
+    let salvaged = store.opening().salvaged().unwrap().clone();
     assert_eq!((salvaged.kept, salvaged.dropped), (60, 2), "{salvaged:#?}");
     assert!(salvaged.findings.iter().any(|finding| finding.to_string().contains("key 2")), "{salvaged:#?}");
     assert!(salvaged.damaged.exists() && salvaged.damaged != path);
@@ -399,7 +399,7 @@ fn pool_of_crashed_machine_is_only_salvaged() {
         "{refused}"
     );
     let store = options(&path).boot_id(7).salvage(true).open().unwrap();
-    let salvaged = store.salvaged().unwrap();
+    let salvaged = store.opening().salvaged().unwrap();
     assert_eq!((salvaged.kept, salvaged.dropped), (60, 0), "{salvaged:#?}");
     assert!(model.iter().all(|(key, value)| *store.get(key).unwrap().unwrap() == **value));
     store.close().unwrap();

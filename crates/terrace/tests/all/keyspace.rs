@@ -83,11 +83,11 @@ fn batch_len_counts_steps() {
 fn store_reports_path_and_clock() {
     let site = Site::new(Medium::Shm, ByteSize::mib(4));
     let store = site.create();
-    assert_eq!((store.path(), store.now_ms()), (Some(&*site.path), 1_000_000));
+    assert_eq!((store.path(), store.upkeep().now_ms()), (Some(&*site.path), 1_000_000));
     site.clock.advance(5);
-    assert_eq!(store.now_ms(), 1_000_005);
+    assert_eq!(store.upkeep().now_ms(), 1_000_005);
     let anonymous = Site::new(Medium::Dram, ByteSize::mib(4)).create();
-    assert!(anonymous.path().is_none() && anonymous.salvaged().is_none());
+    assert!(anonymous.path().is_none() && anonymous.opening().salvaged().is_none());
     assert!(!anonymous.expire(b"absent", Duration::from_secs(1)).unwrap());
     anonymous.put(b"key", b"value").unwrap();
     assert!(anonymous.expire(b"key", Duration::from_secs(1)).unwrap());
@@ -324,7 +324,7 @@ fn repeated_salvage_keeps_all_damaged_pools() {
     let names = [(); 3].map(|()| {
         std::fs::write(&site.path, &image).unwrap();
         let store = site.options().salvage(true).open().unwrap();
-        let salvaged = store.salvaged().unwrap();
+        let salvaged = store.opening().salvaged().unwrap();
         assert_eq!((salvaged.kept, salvaged.dropped), (1, 0));
         assert!(std::fs::read(&salvaged.damaged).unwrap() == image);
         salvaged.damaged.display().to_string()

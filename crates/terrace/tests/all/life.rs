@@ -95,12 +95,12 @@ fn store_grows_while_in_use() {
     let full = (0..).find_map(|n: u32| store.put(n.to_le_bytes(), [7; 3000]).err()).unwrap();
     assert!(matches!(full, WriteError::PoolFull { .. }), "{full}");
     let before = store.len();
-    assert_eq!(store.grow(ByteSize::mib(4)).unwrap(), ByteSize::mib(4));
+    assert_eq!(store.upkeep().grow(ByteSize::mib(4)).unwrap(), ByteSize::mib(4));
     for n in 10_000..10_300u32 {
         store.put(n.to_le_bytes(), [7; 3000]).unwrap();
     }
     assert_eq!(store.len(), before + 300);
-    assert!(store.grow(ByteSize::mib(1)).unwrap_err().to_string().contains("cannot shrink"));
+    assert!(store.upkeep().grow(ByteSize::mib(1)).unwrap_err().to_string().contains("cannot shrink"));
     assert_sound(&store);
     store.close().unwrap();
     assert_eq!(site.open().stats().pool.unwrap().size_bytes, 4 << 20);

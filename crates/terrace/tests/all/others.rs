@@ -290,7 +290,7 @@ fn reader_stores_nothing_to_the_data() {
         );
     }
     assert_eq!(reader.put(b"k", b"v"), Err(WriteError::ReadOnly));
-    assert!(reader.grow(terrace::ByteSize::mib(17)).is_err());
+    assert!(reader.upkeep().grow(terrace::ByteSize::mib(17)).is_err());
     // The last process to close collects what the dead ones have left.
     store.close().unwrap();
     reader.close().unwrap();

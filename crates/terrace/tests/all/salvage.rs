@@ -28,7 +28,7 @@ fn new_pool_grows_by_a_quarter_if_full() {
     let all = contents(&store);
     store.close().unwrap();
     let store = narrower(&site).open().unwrap();
-    let salvaged = store.salvaged().unwrap();
+    let salvaged = store.opening().salvaged().unwrap();
     assert_eq!((salvaged.kept, salvaged.dropped), (records.into(), 0));
     assert!(contents(&store) == all);
     assert_eq!(store.stats().pool.unwrap().size_bytes, SIZE.as_bytes() / 4 * 5);
@@ -68,7 +68,7 @@ fn salvage_keeps_ten_thousand_findings() {
     });
     std::fs::write(&site.path, image).unwrap();
     let store = site.options().salvage(true).open().unwrap();
-    let salvaged = store.salvaged().unwrap();
+    let salvaged = store.opening().salvaged().unwrap();
     assert_eq!((salvaged.kept, salvaged.dropped, salvaged.findings.len()), (1, RECORDS, 10_000));
     assert_eq!(store.get(b"key").unwrap().unwrap(), b"whole");
 }
@@ -80,7 +80,7 @@ fn store_created_with_salvage_is_writable() {
     let options = site.options().salvage(true).expiry_thread(true);
     for store in [options.create(), options.clone().anonymous().create()] {
         let store = store.unwrap();
-        assert!(store.salvaged().is_none());
+        assert!(store.opening().salvaged().is_none());
         store.put_expiring(b"key", b"value", std::time::Duration::from_millis(5)).unwrap();
         site.clock.advance(5);
         while !store.is_empty() {
@@ -96,10 +96,11 @@ fn create_read_only_and_anonymous_salvage_nothing() {
     site.create().close().unwrap();
     let options = site.options().salvage(true);
     assert!(matches!(options.create(), Err(OpenError::Pool(_))));
-    assert!(options.clone().read_only(true).open().unwrap().salvaged().is_none());
-    assert!(options.clone().anonymous().open_or_create().unwrap().salvaged().is_none());
+    assert!(options.clone().read_only(true).open().unwrap().opening().salvaged().is_none());
+    assert!(options.clone().anonymous().open_or_create().unwrap().opening().salvaged().is_none());
     assert_eq!(names(&site), ["test.pool"]);
-    assert!(options.open_or_create().unwrap().salvaged().is_some());
-    let there_is = |path: &Path| options.clone().path(path).open_or_create().unwrap().salvaged().is_some();
+    assert!(options.open_or_create().unwrap().opening().salvaged().is_some());
+    let there_is =
+        |path: &Path| options.clone().path(path).open_or_create().unwrap().opening().salvaged().is_some();
     assert!(!there_is(&site.path.with_extension("new")));
 }
