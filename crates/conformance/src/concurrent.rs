@@ -206,7 +206,7 @@ pub(super) fn scans_miss_nothing_through_resizes(make: Make<'_>) {
 /// Keys of one bucket are replaced by each other, and no reader gets the word of another key.
 pub(super) fn readers_never_mix_neighbours(make: Make<'_>) {
     const KEYS: u64 = 5;
-    const ROUNDS: u64 = 30_000;
+    const ROUNDS: u64 = 15_000;
     let index = make(Setup::with_capacity(0));
     let seeds = look_alike(&*index, KEYS as usize);
     let subject = Subject::new(index, seeds);

@@ -4,16 +4,16 @@ use super::concurrent::run_together;
 use super::subject::{Make, Setup, Subject};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use terrace_testkit::{Call, Operation, linearizable};
+use terrace_testkit::{Call, Operation, linearizable, times};
 
 const KEYS: u64 = 3;
-const ROUNDS: u64 = 150;
+const ROUNDS: u64 = 60;
 /// Total of all threads, so that the check takes no longer with eight threads than with two.
 const CALLS: u64 = 72;
 
 /// The answers for each key fit one order of the calls, also during resizes.
 pub(super) fn are_linearizable(make: Make<'_>) {
-    for round in 0..ROUNDS {
+    for round in 0..ROUNDS * times() {
         let subject = Subject::new(make(Setup::of_bytes(16 << 20)), 0..KEYS + 400);
         let clock = AtomicU64::new(0);
         let threads = 2 + round % 7;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use terrace_index::{Deferred, Swapped};
-use terrace_testkit::KeySort;
+use terrace_testkit::{KeySort, TIMES};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -196,8 +196,6 @@ fn failure<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value)) -> Op
     })
 }
 
-/// How many times the usual number of values to test.
-const TIMES: &str = "TERRACE_MODEL_TIMES";
 /// The seed of these values, as reported by a failure.
 const SEED: &str = "TERRACE_MODEL_SEED";
 

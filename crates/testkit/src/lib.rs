@@ -16,6 +16,7 @@
 //! - [`simfs`] is an in-memory file system that loses unsynced data and injects failing calls.
 //! - [`process`] kills and stops real processes, and checks what they leave against what they
 //!   acknowledged.
+//! - [`times`] and [`stride`] say how many runs a test does by day and at night.
 //! - [`free_ports`] finds ports for servers that die and start again.
 //! - [`Reference`] is a simple, evidently correct ordered index, with faults if a test wants some.
 #![allow(clippy::disallowed_methods, reason = "tests start threads and wait for them")]
@@ -35,6 +36,7 @@ pub mod schedule;
 pub mod simfs;
 mod slow;
 mod tapped;
+mod thorough;
 mod threads;
 mod torn;
 mod trace;
@@ -49,6 +51,7 @@ pub use records::{KeySort, TestKey, TestKeys, TestRecord};
 pub use reference::Reference;
 pub use slow::{Calibration, Comparison, Profile, Slow, Traffic};
 pub use tapped::{Counts, Tapped, TappedPmem, TappedShm, Touched, jittery, stopping};
+pub use thorough::{TIMES, stride, times};
 pub use threads::in_other_thread;
 pub use torn::{Tearing, torn_read};
 pub use trace::{Event, Piece, Role, Trace, What};

@@ -213,7 +213,9 @@ impl Pair {
             .iter()
             .map(|(key, value, after)| Put { key, value, expires_at: after.map(|after| now + after) })
             .collect();
-        assert!(self.store().put_many(&each).into_iter().all(|done| done == Ok(())));
+        for done in self.store().put_many(&each) {
+            assert_eq!(done, Ok(()));
+        }
         for (key, value, after) in puts {
             self.model.edit(key, &Edit::Put(value.clone(), *after));
         }

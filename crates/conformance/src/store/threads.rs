@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use terrace::{CURSOR_LIMIT, Change, Cursor, Put, Store, WriteError};
 use terrace_testkit::crash::RandomSource;
+use terrace_testkit::times;
 
 const THREADS: usize = 4;
 
@@ -17,6 +18,7 @@ fn read(store: &Store, key: &[u8]) -> u64 {
 }
 
 pub(super) fn increments_add_up(make: &impl Fn() -> Site) {
+    const EACH: u64 = 3000;
     let site = make();
     let store = site.open();
     thread::scope(|scope| {
@@ -24,14 +26,14 @@ pub(super) fn increments_add_up(make: &impl Fn() -> Site) {
             let store = store.clone();
             scope.spawn(move || {
                 let mut draws = RandomSource::new(thread as u64);
-                for _ in 0..10_000 {
+                for _ in 0..EACH {
                     store.increment([b'c', draws.roll(8) as u8], 1).unwrap();
                 }
             });
         }
     });
     let sum: u64 = (0..8).map(|n| read(&store, &[b'c', n])).sum();
-    assert_eq!(sum, THREADS as u64 * 10_000);
+    assert_eq!(sum, THREADS as u64 * EACH);
     assert_sound(&store);
 }
 
@@ -113,7 +115,7 @@ fn total(store: &Store, keys: &[Vec<u8>]) -> u64 {
 /// Moves amounts. An account of 0 is removed, so that slots are freed and reused.
 fn transfer(store: &Store, keys: &[Vec<u8>], thread: u64) {
     let mut draws = RandomSource::new(thread + 100);
-    for _ in 0..3000 {
+    for _ in 0..1000 * times() {
         let (from, to) = (draws.roll(keys.len() as u64) as usize, draws.roll(keys.len() as u64) as usize);
         let amount = draws.roll(1500);
         store
@@ -151,7 +153,7 @@ pub(super) fn readers_never_go_back_in_time(make: &impl Fn() -> Site) {
                 }
             });
         }
-        for n in 1..5000u64 {
+        for n in 1..2000 * times() {
             let text = n.to_string();
             let mut batch = store.batch();
             batch.put(b"one", text.as_bytes()).put(b"two", text.as_bytes());
@@ -166,7 +168,7 @@ pub(super) fn readers_never_go_back_in_time(make: &impl Fn() -> Site) {
 pub(super) fn transactions_are_serializable(make: &impl Fn() -> Site) {
     let site = make();
     let store = site.open();
-    for round in 0..400u64 {
+    for round in 0..150 * times() {
         store.put(b"x", b"0").unwrap();
         store.put(b"y", b"0").unwrap();
         let barrier = std::sync::Barrier::new(2);
@@ -212,7 +214,7 @@ fn written_whole(key: &[u8], value: &[u8]) {
 
 fn hammer(store: &Store, seed: u64) {
     let mut draws = RandomSource::new(seed);
-    for round in 0..6000 {
+    for round in 0..2500 * times() {
         let key = [b'h', draws.roll(40) as u8];
         let lens = [0, 10, 100, 4096, 4097, 9000];
         let value = vec![draws.roll(256) as u8; lens[draws.roll(6) as usize]];

@@ -1,10 +1,10 @@
 //! Tests: whatever happens to a file between two opens is named, or has lost nothing that was
 //! acknowledged. For both engines on files, after a close and after a kill.
 
+use crate::contents::{Model, contents};
+use crate::script::Step;
+use crate::small::PATH;
 use crate::subject::{OfTiered, OfWip, Subject, clock};
-use crate::tiny::contents;
-use crate::wip::{Model, PATH};
-use crate::wip_script::Step;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Tests: a key that is replaced while a reader looks at its expired entry is never absent.
 
 use crate::place::{Disk, Place};
+use crate::small::PATH;
 use crate::subject::{OfTiered, OfWip, Subject};
-use crate::wip::PATH;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use terrace_direct::{Direct, Key, Settings};

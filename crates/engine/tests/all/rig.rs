@@ -1,10 +1,11 @@
 //! A store beside a map, through background work in any order, restarts, and power failures of a
 //! simulated disk.
 
+use crate::contents::{Model, contents};
 use crate::place::{Disk, Place};
+use crate::small::{Draws, PATH};
 use crate::subject::Subject;
-use crate::tiny::{contents, run_aside};
-use crate::wip::{Draws, Model, PATH};
+use crate::tiny::run_aside;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;

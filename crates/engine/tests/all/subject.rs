@@ -1,9 +1,8 @@
 //! The engines on files that the crash tests run.
 
+use crate::small::Draws;
 use crate::tiny::{self, on_disk};
 pub(crate) use crate::tiny::{OfTiered, OfTieredWith, clock};
-use crate::wip::Draws;
-use crate::{wip, wip_moments};
 use std::cell::Cell;
 use std::ops::Bound;
 use std::path::Path;
@@ -58,11 +57,11 @@ impl Subject for OfWip {
     const CHORES: &[Chore] = &[Chore::Flush, Chore::Merge, Chore::Log];
 
     fn small(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
-        wip::settings(durability, clock)
+        crate::small::settings(durability, clock)
     }
 
     fn tiny(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
-        Settings { clock: clock.clone(), ..wip_moments::tiny(durability) }
+        Settings { clock: clock.clone(), ..crate::small::tiny(durability) }
     }
 
     fn create(files: impl Into<Arc<dyn Files>>, path: &str, settings: Settings) -> Result<Wip, DiskError> {

@@ -3,39 +3,13 @@
 
 use crate::place::InPmem;
 use crate::rig::{Rig, try_history, try_history_in};
+use crate::small::{PATH, settings};
 use crate::subject::OfWip;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, Put, Rest};
 use terrace_testkit::simfs::SimFs;
-use terrace_wip::{Settings, Wip};
-
-pub(crate) use crate::tiny::Model;
-
-pub(crate) const PATH: &str = "/data/store";
-
-/// Random numbers.
-pub(crate) struct Draws(pub(crate) u64);
-
-impl Draws {
-    pub(crate) fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
-
-/// A store with tiny parts, so that a short history has flushes, merges and splits.
-pub(crate) fn settings(durability: Durability, clock: &Arc<ManualClock>) -> Settings {
-    let mut settings = Settings::with_memory(1 << 20, Arc::clone(clock) as Arc<_>, 12_345);
-    settings.memtable_bytes = 16 << 10;
-    settings.compress = false;
-    settings.fanout = 3;
-    settings.split_into = 3;
-    settings.segment_bytes = 16 << 10;
-    settings.log_bytes = 64 << 10;
-    settings.durability = durability;
-    settings
-}
+use terrace_wip::Wip;
 
 #[test]
 fn histories_with_power_failures_match_a_map() {

@@ -1,9 +1,8 @@
 //! Tests: damaged files of the disk engine are found and named, and the rest is salvaged.
 
+use crate::contents::{Model, contents};
+use crate::small::{PATH, of, open};
 use crate::subject::{OfTiered, OfWip, Subject, clock};
-use crate::tiny::contents;
-use crate::wip::{Model, PATH};
-use crate::wip_script::{create, open};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use terrace_wip::Wip;
 /// A store that was closed, with some tables and a log, and its entries.
 fn filled() -> (SimFs, Model) {
     let files = SimFs::new(["/data"]);
-    let store = create(files.clone()).unwrap();
+    let store = Wip::create(files.clone(), Path::new(PATH), of(Durability::Power)).unwrap();
     let mut model = Model::new();
     for number in 0..4000u64 {
         let key = (number * 7919 % 4000).to_be_bytes().to_vec();
@@ -271,7 +270,7 @@ fn foreign_and_missing_files_are_named() {
     // The same table of another store.
     let other = {
         let files = SimFs::new(["/data"]);
-        let mut settings = crate::wip_script::of(terrace_engine::Durability::Power);
+        let mut settings = crate::small::of(terrace_engine::Durability::Power);
         settings.chance = 99;
         let store = Wip::create(files.clone(), Path::new(PATH), settings).unwrap();
         for number in 0..500u64 {

@@ -4,10 +4,12 @@
 use terrace_lab::{CrashKind, FaultProfile, Monitor, ScheduleSeed, schedule_target};
 use terrace_testkit::crash::{Profile, Seen};
 use terrace_testkit::schedule::Scheduler;
+use terrace_testkit::times;
 
 /// Does `runs` runs in which some threads crash while the others continue, and half as many in
 /// which the others start after the first one has crashed.
 fn explore(name: &str, power_loss: Option<Profile>, runs: u64) {
+    let runs = runs * times();
     explore_kind(CrashKind::Some, name, power_loss, runs);
     explore_kind(CrashKind::First, name, power_loss, runs / 2);
 }
@@ -32,14 +34,14 @@ fn explore_kind(crashes: CrashKind, name: &str, power_loss: Option<Profile>, run
 
 /// As [`explore`], for an index over integers: many runs without a loss of power, a few with one.
 fn explore_integers(name: &str) {
-    explore(name, None, 200);
-    explore(name, Some(Profile::Pmem), 8);
+    explore(name, None, 100);
+    explore(name, Some(Profile::Pmem), 4);
 }
 
 /// The same over byte strings.
 fn explore_strings(name: &str) {
-    explore(name, None, 150);
-    explore(name, Some(Profile::Pmem), 6);
+    explore(name, None, 80);
+    explore(name, Some(Profile::Pmem), 4);
 }
 
 #[test]
@@ -64,6 +66,6 @@ fn cells() {
 
 #[test]
 fn direct() {
-    explore("direct", None, 150);
+    explore("direct", None, 50);
     explore("direct", Some(Profile::Shm), 10);
 }

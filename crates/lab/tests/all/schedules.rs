@@ -6,6 +6,7 @@ use std::time::Instant;
 use terrace_lab::{CrashKind, FaultProfile, Monitor, SCHEDULE_TARGETS, ScheduleSeed, schedule_target};
 use terrace_testkit::crash::{Explored, Op, Profile, Seen};
 use terrace_testkit::schedule::{FindingReport, Scheduler, Slice, ThreadOp, Weak, Weakening};
+use terrace_testkit::{stride, times};
 
 #[test]
 fn seed_is_parsed_from_its_text() {
@@ -28,7 +29,7 @@ fn same_seed_gives_the_same_run() {
     let seen = Seen::new();
     let monitor = Monitor { seen: &seen, is_over: &|| false, fault: None };
     for target in &SCHEDULE_TARGETS {
-        for number in 0..36 {
+        for number in 0..12 {
             let deaths = [CrashKind::None, CrashKind::Some, CrashKind::First][number as usize % 3];
             let fault_profile = FaultProfile::of(deaths, None);
             let seed = ScheduleSeed::new(target.name, fault_profile, 1, number);
@@ -40,6 +41,7 @@ fn same_seed_gives_the_same_run() {
 
 /// Does the first `runs` runs of a target.
 fn explore(name: &str, fault_profile: &str, runs: u64) {
+    let runs = runs * times();
     let target = schedule_target(name).expect("a target");
     let fault_profile = FaultProfile::named(fault_profile).unwrap();
     let (scheduler, seen, start) = (Scheduler::new(), Seen::new(), Instant::now());
@@ -69,14 +71,14 @@ fn explore(name: &str, fault_profile: &str, runs: u64) {
 
 /// As [`explore`], for an index over integers: many runs without faults, a few with a medium's.
 fn explore_integers(name: &str) {
-    explore(name, "none", 2000);
-    explore(name, "pmem", 50);
+    explore(name, "none", 1000);
+    explore(name, "pmem", 25);
 }
 
 /// The same over byte strings.
 fn explore_strings(name: &str) {
-    explore(name, "none", 1000);
-    explore(name, "shm", 50);
+    explore(name, "none", 500);
+    explore(name, "shm", 25);
 }
 
 #[test]
@@ -91,8 +93,8 @@ fn clht_bytes() {
 
 #[test]
 fn clht_remote() {
-    explore("clht-remote", "none", 2000);
-    explore("clht-remote", "pmem", 50);
+    explore("clht-remote", "none", 500);
+    explore("clht-remote", "pmem", 25);
 }
 
 crate::on_each_index!(explore_integers, explore_strings);
@@ -104,7 +106,7 @@ fn cells() {
 
 #[test]
 fn direct() {
-    explore("direct", "none", 1000);
+    explore("direct", "none", 300);
 }
 
 #[test]
@@ -125,12 +127,12 @@ fn cells_crashes() {
 
 #[test]
 fn direct_crashes() {
-    explore("direct", "pmem", 30);
+    explore("direct", "pmem", 8);
 }
 
 #[test]
 fn all_targets_on_weak_memory() {
-    SCHEDULE_TARGETS.iter().for_each(|target| explore(target.name, "weak", 250));
+    SCHEDULE_TARGETS.iter().for_each(|target| explore(target.name, "weak", 60));
 }
 
 /// A reader gets a key repeatedly while a writer removes it and puts it back. The reader is
@@ -149,7 +151,7 @@ fn removed_key_put_back_is_read_consistently() {
             result.steps as u32
         };
         let (all, start) = (follow(&[]), Instant::now());
-        for read in 1..16 {
+        for read in (1..16).step_by(stride(3)) {
             for written in 1..all {
                 follow(&[turn(0, read), turn(1, written), turn(0, u32::MAX)]);
             }

@@ -9,6 +9,7 @@ use terrace_testkit::schedule::cues::{after, before, to};
 use terrace_testkit::schedule::{
     Breakpoint, CrashSettings, LIMITS, Policy, Scenario, Scheduler, Slice, Stop, ThreadCrash, ThreadOp, run,
 };
+use terrace_testkit::stride;
 
 /// The profile of the runs that lose power.
 const PMEM: Profile = Profile::Pmem;
@@ -130,7 +131,7 @@ fn reader_clears_no_link_that_came_back() {
 #[test]
 fn key_comes_to_the_place_that_a_dead_thread_left() {
     let keys = ["ka", "kb", "kc", "kd", "ke", "kf"];
-    for steps in (60..200).step_by(5) {
+    for steps in (60..200).step_by(5 * stride(4)) {
         for change in 1.. {
             let mut plan = strings(&keys, &[0, 1, 2, 3, 4, 5]);
             plan.before.extend([Op::Remove(0), Op::Remove(4)]);
@@ -264,7 +265,7 @@ impl Change {
     /// second has ended.
     fn each_stop(&self, first: &[ThreadOp], second: &[ThreadOp]) {
         let scenario = Scenario::of(self.plan(), vec![first.to_vec(), second.to_vec()]);
-        for steps in (1..600).step_by(if first.len() > 2 { 3 } else { 1 }) {
+        for steps in (1..600).step_by(stride(3) * if first.len() > 2 { 3 } else { 1 }) {
             let policy =
                 Policy::Script(vec![Slice { thread: 0, steps }, Slice { thread: 1, steps: u32::MAX }]);
             let wrong = outcome::<ArtBytes>(&scenario, &policy, 1).wrong;
@@ -330,7 +331,7 @@ fn death_and_then_a_power_failure_are_survived() {
 #[test]
 fn crash_at_any_step_and_another_one_later_are_survived() {
     for change in &CHANGES {
-        for moment in 0..60 {
+        for moment in (0..60).step_by(stride(2)) {
             let first = vec![acts(change.ops)];
             let mut scenario = Scenario::of(change.plan(), vec![acts(&change.later(moment as usize))]);
             (scenario.first, scenario.moment) = (first, Some(moment));

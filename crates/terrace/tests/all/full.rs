@@ -5,6 +5,7 @@ use crate::common::{MEDIA, Site, assert_sound};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use terrace::{ByteSize, Change, Index, Put, Store, WriteError};
+use terrace_testkit::times;
 
 fn is_full<T>(done: &Result<T, WriteError>) -> bool {
     matches!(done, Err(WriteError::PoolFull { .. }))
@@ -50,7 +51,7 @@ fn full_pool_can_be_emptied_and_refilled() {
 /// to record them in limbo.
 #[test]
 fn clear_of_full_pool_loses_no_memory() {
-    for _ in 0..200 {
+    for _ in 0..50 * times() {
         let site = Site::new(MEDIA[0], ByteSize::mib(2));
         let store = site.create();
         fill(&store, 3000);

@@ -1,6 +1,7 @@
 //! What the tests share: a store on a simulated disk.
 
-pub(crate) use crate::tiny::{Model, OfTiered, OfTieredWith, clock, contents, run_aside, settings};
+pub(crate) use crate::contents::{Model, contents};
+pub(crate) use crate::tiny::{OfTiered, OfTieredWith, clock, run_aside, settings};
 use terrace_testkit::simfs::SimFs;
 use terrace_tiered::{Settings, Tiered};
 

@@ -1,21 +1,17 @@
-//! What tests of this engine and tests over several engines share: a store with tiny parts, what is
-//! in it, and operations that do not wait for cold reads.
+//! What tests of this engine and tests over several engines share: a store with tiny parts, and
+//! operations that do not wait for cold reads.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_disk::DiskError;
 use terrace_disk::cold::ColdReads;
-use terrace_engine::{Cursor, Durability, Engine, ManualClock, ReadError};
+use terrace_engine::{Durability, ManualClock};
 use terrace_index::hash::Turbo;
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::Dram;
 use terrace_medium::files::{AlignedBytes, Files};
 use terrace_pool::Pool;
 use terrace_tiered::{Kind, MakePool, Settings, Shares, Tiered, TieredError};
-
-/// Entries by their keys: values, and when they expire.
-pub(crate) type Model = BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>;
 
 /// A clock of a test that does not look at it.
 pub(crate) fn clock() -> Arc<ManualClock> {
@@ -69,17 +65,6 @@ pub(crate) fn on_disk(error: TieredError) -> DiskError {
         TieredError::Disk(error) => error,
         other => panic!("{other}"),
     }
-}
-
-/// All entries of a store.
-pub(crate) fn contents(store: &impl Engine) -> Result<Model, ReadError> {
-    let (mut found, mut cursor) = (Model::new(), Cursor::START);
-    while !cursor.is_end() {
-        cursor = store.scan(&cursor, 50, &mut |key, entry| {
-            found.insert(key.to_vec(), (entry.value.to_vec(), entry.expires_at));
-        })?;
-    }
-    Ok(found)
 }
 
 /// Runs an operation that must not wait for cold reads: it runs again after each that it wants.

@@ -1,8 +1,7 @@
 //! Tests: the disk engine with fewer file descriptors than it has tables.
 
-use crate::tiny::contents;
-use crate::wip::PATH;
-use crate::wip_moments::tiny;
+use crate::contents::contents;
+use crate::small::{PATH, tiny};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;

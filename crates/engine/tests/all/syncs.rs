@@ -6,11 +6,11 @@
 //! sync is missing. A sync that is left out for good has the same effects, and more.
 #![allow(clippy::print_stdout, reason = "the counts, for --nocapture")]
 
+use crate::contents::{Model, contents};
+use crate::moments::{Act, History, Look, Moment, Start, reopen, wrong};
+use crate::script::Step;
+use crate::small::{Draws, PATH};
 use crate::subject::{OfTiered, OfWip, Subject, clock};
-use crate::tiny::contents;
-use crate::wip::{Draws, Model, PATH};
-use crate::wip_moments::{Act, History, Look, Moment, Start, reopen, wrong};
-use crate::wip_script::Step;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,6 @@
 //! Tests: how much room the disk engine takes, and how much it writes.
 
-use crate::wip::{Draws, PATH};
-use crate::wip_script::of;
+use crate::small::{Draws, PATH, of};
 use std::path::Path;
 use std::sync::Arc;
 use terrace_engine::{Chore, Durability, Durably, Engine, ManualClock, Put, Rest};
@@ -142,7 +141,7 @@ fn small_neighbours_are_joined_when_idle() {
     check(&store);
     store.put(Put { key: &key(1), value: &[2; 100], expires_at: None }, Durably::Store).unwrap();
     drop(store);
-    let store = crate::wip_script::open(files, PATH).unwrap();
+    let store = crate::small::open(files, PATH).unwrap();
     assert_eq!(*store.get(&key(1)).unwrap().unwrap(), [2; 100]);
     store.delete(&key(1), Durably::Later).unwrap();
     check(&store);

@@ -1,7 +1,6 @@
 //! Tests: reads and writes while a bucket is being split.
 
-use crate::wip::PATH;
-use crate::wip_moments::tiny;
+use crate::small::{PATH, tiny};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

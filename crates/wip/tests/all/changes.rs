@@ -1,8 +1,7 @@
 //! Tests: a write that depends on what it has read sees each change that came in between, whatever
 //! background work has made of it.
 
-use crate::wip::PATH;
-use crate::wip_moments::tiny;
+use crate::small::{PATH, tiny};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

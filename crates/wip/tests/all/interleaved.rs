@@ -4,8 +4,7 @@
 //! One thread does everything, so a seed gives the same history each time. Where an operation hands
 //! control out (a change decides, the clock is asked, a table is created), others run within it.
 
-use crate::wip::{Draws, PATH};
-use crate::wip_moments::tiny;
+use crate::small::{Draws, PATH, tiny};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;

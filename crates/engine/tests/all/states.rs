@@ -5,11 +5,11 @@
 //! and then power fails again at each call of the opening that follows.
 #![allow(clippy::print_stdout, reason = "the counts, for --nocapture")]
 
+use crate::contents::contents;
+use crate::moments::{Act, History, Moment, Start, reopen, wrong};
+use crate::script::{Step, history};
+use crate::small::{Draws, PATH, tiny};
 use crate::subject::{OfTiered, OfWip, Subject};
-use crate::tiny::contents;
-use crate::wip::{Draws, PATH};
-use crate::wip_moments::{Act, History, Moment, Start, reopen, tiny, wrong};
-use crate::wip_script::{Step, history};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,16 +1,15 @@
 //! Histories on a simulated disk, with a look at the disk before each call that changes it.
 
+use crate::contents::{Model, contents};
+use crate::script::Step;
+use crate::small::PATH;
 use crate::subject::{Subject, clock};
-use crate::tiny::contents;
-use crate::wip::{Model, PATH};
-use crate::wip_script::{Step, of};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace_disk::DiskError;
 use terrace_engine::{Chore, Durability, Engine, ManualClock, OnDisk, Rest};
 use terrace_medium::files::Files;
 use terrace_testkit::simfs::{Call, CallKind, Faulty, SimFs};
-use terrace_wip::Settings;
 
 /// A part of a history.
 #[derive(Clone, Debug)]
@@ -79,17 +78,6 @@ pub(crate) struct History<S: Subject> {
     /// The models that a crash may leave: from the last durable one on.
     since: Vec<Arc<Model>>,
     watch: Arc<Mutex<Watch>>,
-}
-
-/// Settings with the smallest parts, so that a few writes flush, merge and split.
-pub(crate) fn tiny(durability: Durability) -> Settings {
-    let mut settings = of(durability);
-    settings.memtable_bytes = 4 << 10;
-    settings.segment_bytes = 4 << 10;
-    settings.log_bytes = 24 << 10;
-    settings.fanout = 2;
-    settings.split_into = 2;
-    settings
 }
 
 /// Opens the store at `path` after a crash.

@@ -1,15 +1,10 @@
 //! A fixed history of writes and background work, for tests that repeat it with one fault each.
 
-use crate::wip::{Draws, Model, PATH, settings};
+use crate::contents::Model;
+use crate::small::Draws;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use terrace_disk::DiskError;
-use terrace_engine::{
-    Chore, Durability, Durably, Engine, ManualClock, OnDisk, Put, Rest, Write, WriteError, WriteKind,
-};
-use terrace_medium::files::Files;
-use terrace_wip::Wip;
+use std::path::PathBuf;
+use terrace_engine::{Chore, Durably, Engine, OnDisk, Put, Rest, Write, WriteError, WriteKind};
 
 /// A step of a history.
 #[derive(Clone, Debug)]
@@ -98,18 +93,4 @@ impl Step {
             Self::Checkpoint(path) => store.checkpoint(path),
         }
     }
-}
-
-/// Creates the store that the tests use.
-pub(crate) fn create(files: impl Into<Arc<dyn Files>>) -> Result<Wip, DiskError> {
-    Wip::create(files, Path::new(PATH), of(Durability::Power))
-}
-
-/// Opens the store at `path`.
-pub(crate) fn open(files: impl Into<Arc<dyn Files>>, path: &str) -> Result<Wip, DiskError> {
-    Wip::open(files, Path::new(path), of(Durability::Power))
-}
-
-pub(crate) fn of(durability: Durability) -> terrace_wip::Settings {
-    settings(durability, &Arc::new(ManualClock::at(1000)))
 }
