@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use terrace_testkit::CallObserver;
-use terrace_testkit::crash::{Explored, Fault, Memory, Op, Profile, RandomSource, Seen, Target, Violation};
+use terrace_testkit::crash::{
+    Explored, Fault, Memory, Op, Plan, Profile, RandomSource, Seen, Target, Violation,
+};
 use terrace_testkit::schedule::{
     CrashSettings, Finding, LIMITS, Policy, Reach, Run, Scenario, Scheduler, Slice, ThreadOp, UsedOrderings,
     Weak, Weakened, Weakening, Weakenings, minimise, run, run_unchecked,
@@ -163,7 +165,8 @@ pub struct ScheduleTarget {
     pub name: &'static str,
     run_once: RunOnce,
     add_crashes: AddCrashes,
-    run_weak: fn(&Scheduler, &Scenario, &Policy, Option<Weakening>, Reach) -> WeakRunResult,
+    run_weak_scenario: fn(&Scheduler, &Scenario, &Policy, Option<Weakening>, Reach) -> WeakRunResult,
+    plan: fn(u64) -> Plan,
     faults: fn(&CrashSettings<'_>, &Scheduler, &Scenario, &Policy, u64) -> BTreeSet<Fault>,
 }
 
@@ -195,7 +198,8 @@ impl ScheduleTarget {
             name: T::NAME,
             run_once: run_once::<T>,
             add_crashes: add_crashes::<T>,
-            run_weak: weak_result::<T>,
+            run_weak_scenario: run_weak_scenario::<T>,
+            plan: T::plan,
             faults: |crashes, scheduler, scenario, policy, seed| {
                 crashes.faults::<T>(scheduler, scenario, policy, seed)
             },
@@ -276,13 +280,32 @@ impl ScheduleTarget {
         })
     }
 
+    /// Runs a scenario on weak memory, with `missing` removed from the orderings.
+    pub fn run_weak_scenario(
+        &self,
+        scheduler: &Scheduler,
+        scenario: &Scenario,
+        policy: &Policy,
+        missing: Option<Weakening>,
+        reach: Reach,
+    ) -> WeakRunResult {
+        (self.run_weak_scenario)(scheduler, scenario, policy, missing, reach)
+    }
+
+    /// The plan of a single-threaded run with this seed, with its keys.
+    pub fn plan(&self, seed: u64) -> Plan {
+        (self.plan)(seed)
+    }
+
     /// Does the run with this number on weak memory, with `missing` removed from the orderings.
     pub fn run_weak(&self, scheduler: &Scheduler, run: u64, missing: Option<Weakening>) -> WeakRunResult {
         let fault_profile = FaultProfile { is_weak: true, ..FaultProfile::default() };
         let seed = ScheduleSeed { target: self.name, fault_profile, run };
         let policy = policy(seed);
         match self.scenario(scheduler, seed, &policy) {
-            Ok(scenario) => (self.run_weak)(scheduler, &scenario, &policy, missing, Reach::of_run(run)),
+            Ok(scenario) => {
+                self.run_weak_scenario(scheduler, &scenario, &policy, missing, Reach::of_run(run))
+            }
             Err(finding) => WeakRunResult { passed: Weakenings::new(), wrong: Some(finding.wrong) },
         }
     }
@@ -484,7 +507,7 @@ fn run_result(scenario: &Scenario, run: Result<Run, Violation>) -> RunResult {
     }
 }
 
-fn weak_result<T: Target>(
+fn run_weak_scenario<T: Target>(
     scheduler: &Scheduler,
     scenario: &Scenario,
     policy: &Policy,

@@ -78,7 +78,6 @@ impl Target for TurboU64 {
 impl Target for TurboBytes {
     const NAME: &'static str = "turbo-bytes";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
-    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Turbo<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
@@ -89,7 +88,6 @@ impl Target for TurboBytes {
 impl Target for RewoU64 {
     const NAME: &'static str = "rewo";
     const BYTES: (usize, usize) = (64 << 10, 64 << 10);
-    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Rewo<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
@@ -100,7 +98,6 @@ impl Target for RewoU64 {
 impl Target for RewoBytes {
     const NAME: &'static str = "rewo-bytes";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
-    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Rewo<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
@@ -111,7 +108,6 @@ impl Target for RewoBytes {
 impl Target for LevelU64 {
     const NAME: &'static str = "level";
     const BYTES: (usize, usize) = (64 << 10, 64 << 10);
-    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Level<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
@@ -133,7 +129,6 @@ impl Target for LevelBytes {
 impl Target for ArtU64 {
     const NAME: &'static str = "art";
     const BYTES: (usize, usize) = (96 << 10, 96 << 10);
-    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Art<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
@@ -144,7 +139,6 @@ impl Target for ArtU64 {
 impl Target for ArtBytes {
     const NAME: &'static str = "art-bytes";
     const BYTES: (usize, usize) = (128 << 10, 128 << 10);
-    const WITHOUT_CACHE: bool = false;
     type Subject<M: MappedMedium> = Index<Art<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {

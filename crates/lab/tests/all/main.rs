@@ -24,6 +24,7 @@ pub(crate) use on_each_index;
 mod batches;
 mod crash;
 mod deaths;
+mod orders;
 mod resizes;
 mod revived;
 mod schedules;

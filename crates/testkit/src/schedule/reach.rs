@@ -35,6 +35,8 @@ pub enum Aim {
         /// Whether only values are loaded that all orderings together would rule out.
         only_missing: bool,
     },
+    /// Loads at a named point, of values that all orderings together would rule out.
+    At(&'static str),
     /// All possible loads, while a script makes the thread see stale values: see
     /// [`Breakpoint`](super::Breakpoint).
     Cued,
@@ -101,8 +103,9 @@ impl Chooser {
         let Choice { word, oldest, first_sound, last, .. } = choice;
         let beyond = match reach.aim {
             Aim::None | Aim::Cued => return None,
+            Aim::At(point) if choice.point != Some(point) => return None,
             Aim::Drawn { only_missing: false, .. } => last,
-            Aim::Drawn { .. } => first_sound,
+            Aim::Drawn { .. } | Aim::At(_) => first_sound,
         };
         if oldest >= beyond {
             return None;
