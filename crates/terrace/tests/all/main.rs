@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/watched.rs"]
+mod watched;
 #[path = "../common/writes.rs"]
 mod writes;
 
@@ -19,6 +21,7 @@ mod others;
 mod points;
 mod ranges;
 mod salvage;
+mod share_points;
 mod threads;
 mod transaction;
 mod watch;

@@ -5,15 +5,9 @@
 //! A run of the same work in this process finds the lines first, so a line that is added is tested,
 //! too. See `points.rs` for a process that has its store exclusively.
 
-#[path = "common/writes.rs"]
-mod writes;
-
-#[path = "common/watched.rs"]
-mod watched;
-
-mod common;
-
-use common::{Draws, Medium, Site, assert_sound, comes_true, contents, shared};
+use crate::common::{Draws, Medium, Site, assert_sound, comes_true, contents, shared};
+use crate::watched::watched;
+use crate::writes::{Whole, fill_journal, op};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,8 +17,6 @@ use terrace_medium::{MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::process::{Ended, Journal, Point, PointAction, Victim, acknowledge, points_of, task};
 use terrace_testkit::{TappedPmem, TappedShm, stopping};
-use watched::watched;
-use writes::{Whole, fill_journal, op};
 
 const OPERATIONS: u64 = 60;
 const SEED: u64 = 5;
@@ -112,7 +104,7 @@ fn run_task<M: Under>(task: &str) {
 fn start<M: Under>(what: &str, path: &Path, point: &Point, action: PointAction) -> Victim {
     let variable = point.to_variable(action);
     let task = format!("{:?} {what} {}", M::MEDIUM, path.display());
-    Victim::of_test("victim", &task, &[(Point::VARIABLE, &variable)]).unwrap()
+    Victim::of_test("share_points::victim", &task, &[(Point::VARIABLE, &variable)]).unwrap()
 }
 
 /// Names of accesses that a process passes when it writes to a shared pool or grows it; see
@@ -433,7 +425,7 @@ fn stopped_process_with_lock_is_named_by_close() {
         };
         let CloseError::BlockedBy(holder) = &refused else { panic!("{refused}") };
         assert_eq!((holder.pid, holder.stopped), (victim.pid(), true));
-        let who = format!("waits for process {} (share_points", victim.pid());
+        let who = format!("waits for process {} (all-", victim.pid());
         assert!(refused.to_string().contains(&who), "{refused}");
         victim.resume().unwrap();
         assert!(!victim.wait().killed);
