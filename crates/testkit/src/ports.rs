@@ -1,14 +1,17 @@
 //! Ports for the servers of tests.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// Below those that the system gives to outgoing connections: a server that dies finds its port
 /// free when it starts again.
 const PORTS: std::ops::Range<u16> = 2_000..31_000;
 
-/// The first of so many free ports in a row. No other call of this process returns any of them
-/// soon, so they need not be in use yet.
+/// The first of so many free ports in a row. No other call returns any of them while this process
+/// lives, in no process, so they need not be in use yet.
 ///
 /// # Panics
 /// If there are none, or `count` is 0 or above 1,000.
@@ -24,5 +27,17 @@ pub fn free_ports(count: u16) -> u16 {
         PORTS.start + place % (PORTS.end - PORTS.start)
     };
     let mut rows = std::iter::repeat_with(row).take(usize::from(PORTS.end));
-    rows.find(|first| (*first..first + count).all(is_free)).expect("free ports in a row")
+    let is_ours = |first: &u16| (*first..*first + count).all(|port| is_free(port) && claim(port));
+    rows.find(is_ours).expect("free ports in a row")
+}
+
+/// Claims a port for this process: test programs run side by side. The system frees the name when
+/// the process ends.
+fn claim(port: u16) -> bool {
+    static CLAIMED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    let name = SocketAddr::from_abstract_name(format!("terrace-test-port-{port}")).expect("a short name");
+    let claimed = UnixListener::bind_addr(&name);
+    let is_ours = claimed.is_ok();
+    CLAIMED.lock().unwrap_or_else(PoisonError::into_inner).extend(claimed);
+    is_ours
 }

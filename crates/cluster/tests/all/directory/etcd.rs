@@ -26,7 +26,7 @@ impl Etcd {
     pub(crate) fn start() -> Self {
         let dir = TempDir::new().unwrap();
         let begin = Instant::now();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = terrace_testkit::free_ports(1);
         let process = Mutex::new(run(&dir, port, false));
         let etcd = Self { process, dir, port, is_protected: false };
         while etcd.process.lock().unwrap().try_wait().unwrap().is_none() {
@@ -174,7 +174,7 @@ crate::directory_conforms!(Etcd::start());
 
 #[test]
 fn etcd_that_is_away_is_an_error_with_advice() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = terrace_testkit::free_ports(1);
     let directory = EtcdDirectory::connect(&Options::new(&format!("127.0.0.1:{port}"), "shop")).unwrap();
     let error = directory.read().unwrap_err();
     assert!(matches!(error, DirectoryError::Away { .. }), "{error:?}");
@@ -248,7 +248,7 @@ fn certificates_that_are_none_are_refused() {
 #[test]
 fn another_member_is_asked_for_one_that_is_dead() {
     let etcd = Etcd::start();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = terrace_testkit::free_ports(1);
     let (dead, live) = (format!("127.0.0.1:{port}"), &etcd.options().endpoints[0]);
     for (nth, endpoints) in [format!("{dead},{live}"), format!("{live},{dead}")].iter().enumerate() {
         let options = Options { endpoints: Options::new(endpoints, "x").endpoints, ..etcd.options() };

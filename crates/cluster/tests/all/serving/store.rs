@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use terrace::{Change, ManualClock, PutOptions, ReadError, Store, WriteError};
 use terrace_conformance::{Site, store};
 use terrace_engine::{Chore, Durably, Write, WriteKind};
@@ -23,7 +24,10 @@ fn site(cache_bytes: u64) -> Site {
     let made: Cell<Option<Engine>> = Cell::default();
     Site::over(true, move |clock: Arc<ManualClock>| {
         let start = || {
-            let cluster = Cluster::new(clock).with(cache_bytes, 1).start(1);
+            let mut cluster = Cluster::new(clock);
+            // The suite takes no error: a busy machine must not lose the lease.
+            cluster.options.lease = Duration::from_secs(60);
+            let cluster = cluster.with(cache_bytes, 1).start(1);
             let engine = cluster.nodes[0].engine();
             CLUSTERS.with_borrow_mut(|clusters| {
                 clusters.push_back(cluster);
