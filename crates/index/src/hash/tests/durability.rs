@@ -4,7 +4,7 @@
 use super::test_pools::{Medium, Power, pool};
 use super::{Clht, Level, Rewo, Turbo};
 use crate::{Deferred, Inserted, PointIndex, Stored, Swapped, U64};
-use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
+use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::Pool;
 use terrace_testkit::TappedPmem;
 
@@ -152,7 +152,7 @@ fn check_defers<M: MappedMedium>(wanted: bool) {
 fn changes_are_deferred_only_with_volatile_cache() {
     check_defers::<Dram>(false);
     check_defers::<Shm>(false);
-    check_defers::<Pmem>(true);
+    check_defers::<TappedPmem>(true);
 }
 
 fn check_scan_in_pieces<I>()

@@ -5,14 +5,15 @@ use super::super::ops::Level;
 use super::*;
 use crate::{Deferred, PointIndex, Stored, Swapped, U64};
 use std::sync::{Arc, Mutex};
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
 use terrace_pool::Pool;
+use terrace_testkit::TappedPmem;
 use terrace_testkit::schedule::Scheduler;
 
 #[test]
 fn unchanged_state_keeps_its_unfenced_mark() {
-    let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
-    let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
+    let pool = Pool::<TappedPmem>::anonymous(1 << 20).unwrap();
+    let table = Level::<TappedPmem, U64>::create(&pool, "table", 0).unwrap();
     let (guard, view) = (pool.pin(), table.units.view());
     let is_open = || Lock::may_be_unfenced(table.units.root[0].0[ROOT_LOCK].load(pool.medium(), Relaxed));
     Lock::of(&table.units.root[0].0[ROOT_LOCK]).acquire(&guard).release_unfenced();
@@ -66,8 +67,8 @@ fn freed_tier_is_not_named_after_power_loss() {
 
 #[test]
 fn unmoved_unit_keeps_its_unfenced_mark() {
-    let pool = Pool::<Pmem>::anonymous(1 << 20).unwrap();
-    let table = Level::<Pmem, U64>::create(&pool, "table", 0).unwrap();
+    let pool = Pool::<TappedPmem>::anonymous(1 << 20).unwrap();
+    let table = Level::<TappedPmem, U64>::create(&pool, "table", 0).unwrap();
     let (guard, before) = (pool.pin(), table.units.view());
     let side = table.units.side(&before, 0);
     let is_open = || Lock::may_be_unfenced(table.units.lock(&side).load_word(pool.medium()));

@@ -4,9 +4,9 @@ use super::super::super::test_pools::{Medium, Power, pool};
 use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{Deferred, PointIndex, Stored, Swapped, U64};
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
 use terrace_pool::Lock;
-use terrace_testkit::What;
+use terrace_testkit::{TappedPmem, What};
 
 #[test]
 fn balance_decays_by_a_sixteenth() {
@@ -124,8 +124,8 @@ fn one_new_key_in_256_updates_the_balance() {
 fn deferred_write_marks_its_own_unit_unfenced() {
     // In the smaller table both sides are one unit.
     for capacity in [0, 120] {
-        let pool = pool::<Pmem>(1 << 20);
-        let table = Level::<Pmem, U64>::create(&pool, "table", capacity).unwrap();
+        let pool = pool::<TappedPmem>(1 << 20);
+        let table = Level::<TappedPmem, U64>::create(&pool, "table", capacity).unwrap();
         let (guard, view) = (pool.pin(), table.units.view());
         for key in 0..12 {
             let probe = Probe::<U64>::new(&key, table.units.seed);

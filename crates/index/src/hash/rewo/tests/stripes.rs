@@ -5,7 +5,8 @@ use super::super::ops::Rewo;
 use super::*;
 use crate::KeyKind;
 use crate::{PointIndex, U64};
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
+use terrace_testkit::TappedPmem;
 
 #[test]
 fn collection_recounts_stripes_under_their_locks() {
@@ -52,8 +53,8 @@ fn locks_are_released_in_reverse_and_at_most_eight() {
 /// so.
 #[test]
 fn stores_are_announced_as_pending() {
-    let pool = pool::<Pmem>(1 << 20);
-    let map = Rewo::<Pmem, U64>::with_shape(&pool, "map", 4, 2).unwrap();
+    let pool = pool::<TappedPmem>(1 << 20);
+    let map = Rewo::<TappedPmem, U64>::with_shape(&pool, "map", 4, 2).unwrap();
     let (guard, place) = (pool.pin(), map.base().view().directory().cells[0]);
     let home = place.home(U64::hash(&7, map.tables.seed));
     let changes: [&dyn Fn(); 3] =

@@ -5,7 +5,8 @@ use super::super::super::test_pools::pool;
 use super::super::shape::sealed::Shape;
 use super::*;
 use crate::{Bytes, KeyKind, U64};
-use terrace_medium::{Dram, Pmem};
+use terrace_medium::Dram;
+use terrace_testkit::TappedPmem;
 
 #[test]
 fn unreadable_record_is_reported_in_and_behind_full_buckets() {
@@ -42,8 +43,8 @@ fn unreadable_record_is_reported_in_and_behind_full_buckets() {
 /// If the writer dies before it has written them back, the next holder of its lock does so.
 #[test]
 fn stores_are_announced_as_pending() {
-    let pool = pool::<Pmem>(1 << 20);
-    let index = Turbo::<Pmem, U64>::with_shards(&pool, "index", 0, 40).unwrap();
+    let pool = pool::<TappedPmem>(1 << 20);
+    let index = Turbo::<TappedPmem, U64>::with_shards(&pool, "index", 0, 40).unwrap();
     let (guard, place) = (pool.pin(), index.place(0));
     let noted = || index.descriptor(0).pending(pool.medium(), place).collect::<Vec<_>>();
     let keys = (0..).filter(|key| place.home(U64::hash(key, index.seed)) == 1).take(29);
