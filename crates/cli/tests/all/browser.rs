@@ -1,4 +1,5 @@
-//! report: the page in a browser. Skipped without a browser, unless `TERRACE_BROWSER` is set.
+//! report: what is on the page, and the page in a browser. The latter is skipped without a browser,
+//! unless `TERRACE_BROWSER` is set.
 
 use crate::common::{Place, run};
 use serde_json::json;
@@ -62,21 +63,38 @@ fn show(browser: &str, place: &Place, page: &str) -> Seen {
     Seen { document: String::from_utf8_lossy(&out.stdout).into_owned(), console }
 }
 
-/// A page of a run and a suite with one section.
-fn page(place: &Place) -> String {
-    let file = |name: &str| place.path(name).to_str().unwrap().to_owned();
-    let (bench, suite, page) = (file("bench.json"), file("suite.json"), file("page.html"));
-    let options = ["--records", "2000", "--operations", "3000", "--threads", "1", "--workload", "ycsb-a"];
-    run(["bench", "--json", &bench].into_iter().chain(options), b"").ok();
+/// Writes the results of a suite with one section.
+fn write_suite(suite: &str) {
     let row = json!({ "name": "get", "ours": 1.0, "peers": { "optane-100": 1.5 }, "ratio": null, "target": null, "holds": null, "note": null });
     let media = json!({ "title": "Media traffic", "unit": "blocks an operation", "ours": "dram", "columns": ["optane-100"],
                         "rows": [row.clone(), row] });
     let machine =
         json!({ "processor": "p", "processors": 2, "memory_bytes": 1, "kernel": "6", "huge_pages": "never" });
     let text = json!({ "suite": "slow", "warning": null, "repeat": "again", "missed": 0, "machine": machine, "limits": {}, "sections": [media] });
-    std::fs::write(&suite, text.to_string()).unwrap();
+    std::fs::write(suite, text.to_string()).unwrap();
+}
+
+/// A page of a run and a suite with one section.
+fn page(place: &Place) -> String {
+    let file = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (bench, suite, page) = (file("bench.json"), file("suite.json"), file("page.html"));
+    let options = ["--records", "2000", "--operations", "3000", "--threads", "1", "--workload", "ycsb-a"];
+    run(["bench", "--json", &bench].into_iter().chain(options), b"").ok();
+    write_suite(&suite);
     run(["report", &bench, &suite, "-o", &page], b"").ok();
     std::fs::read_to_string(page).unwrap()
+}
+
+#[test]
+fn page_shows_every_row_and_figure() {
+    let place = Place::new();
+    let file = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    let (suite, page) = (file("suite.json"), file("page.html"));
+    write_suite(&suite);
+    run(["report", &suite, "-o", &page], b"").ok();
+    let check = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/page-shows");
+    let shown = Command::new(check).args([page, suite]).output().unwrap();
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
 }
 
 #[test]
