@@ -127,7 +127,7 @@ fn kill_often(medium: Medium, rounds: u64) -> (u64, u64, u64) {
 
 #[test]
 fn completed_writes_survive_a_kill() {
-    let rounds = std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let rounds = std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
     for medium in [Medium::Shm, Medium::Pmem] {
         let (kills, operations, batches_cut) = kill_often(medium, rounds / 2);
         assert!(operations > EACH * (rounds / 2), "{medium:?}: only {operations} operations");

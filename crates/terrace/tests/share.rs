@@ -405,7 +405,7 @@ fn run_kills(index: Index, kills: u64) {
 
 /// Number of kills for the default index.
 fn kills() -> u64 {
-    std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+    std::env::var("TERRACE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
 }
 
 #[test]

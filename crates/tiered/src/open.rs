@@ -104,6 +104,7 @@ impl Tiered {
         }
         // Addresses stay as they are, whatever DRAM there is.
         let shares = settings.shares.with_block(1 << plan.block_shift);
+        let shares = if settings.read_only { shares.for_reading() } else { shares };
         let make: Make = Box::new(move |keys| {
             let pool = make().map_err(TieredError::Pool)?;
             Ok(memory_with::<I>(pool, shares, keys)?)

@@ -11,9 +11,8 @@ use crate::write::{New, Writes, store_in_place};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_disk::{Content, DiskError, Need, Position, Record, Replayed, replay};
-use terrace_engine::WriteError;
-use terrace_engine::read_drafts;
+use terrace_disk::{Content, DiskError, Need, Position, Record, Replayed, list_files, replay};
+use terrace_engine::{Draft, WriteError, read_drafts};
 
 /// Warnings of an open, at most.
 const WARNINGS_MAX: usize = 10;
@@ -54,12 +53,15 @@ pub(crate) struct Replay<'w> {
     first_left: Option<u64>,
     /// The large value at which the log was torn.
     torn: Option<Damaged>,
+    /// Whether the numbers of all files are known.
+    has_noted_files: bool,
 }
 
 impl<'w> Replay<'w> {
     /// Replays what has room in DRAM.
     pub(crate) fn run(writes: &'w Writes) -> Result<(Self, Replayed), TieredError> {
-        let mut replay = Self { writes, found: Logged::default(), first_left: None, torn: None };
+        let found = Logged::default();
+        let mut replay = Self { writes, found, first_left: None, torn: None, has_noted_files: false };
         let replayed = replay_with(writes, &mut |record| replay.take(record))?;
         Ok((replay, replayed))
     }
@@ -127,15 +129,55 @@ impl<'w> Replay<'w> {
                 self.found.large.insert(large.number);
                 new.large = Some(large);
                 shape = Shape { value_len: len, kind: Kind::Large, ..shape };
+            } else if shape.size() > self.writes.records().memory().pages.page_bytes() {
+                if self.has(draft.key, seq)? {
+                    continue;
+                }
+                new = self.enlarge(draft)?;
+                shape = new.shape(draft.key.len());
             }
             if matches!(draft.content, Content::Tombstone) {
                 self.found.removed.push(draft.key.to_vec());
             }
             if !self.replay_write(&new, (shape, seq), may_flush)? {
+                if !draft.is_reference {
+                    // It is enlarged again when there is room.
+                    new.large.iter().for_each(|large| _ = self.found.large.remove(&large.number));
+                    self.writes.unprepare(&new);
+                }
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Whether DRAM has this version of a key, or a newer one.
+    fn has(&self, key: &[u8], seq: u64) -> Result<bool, WriteError> {
+        let records = self.writes.records();
+        let memory = records.memory();
+        let here = Here::enter(&memory)?;
+        Ok(records.old_to_replace(&here, &records.probe(key))?.is_some_and(|old| old.copied.seq >= seq))
+    }
+
+    /// Gives a value a file that has no room in a page: there was more DRAM when it was written, or
+    /// another program had other pages. The log still has it: an open after a crash does the same.
+    fn enlarge<'a>(&mut self, draft: Draft<'a>) -> Result<New<'a>, TieredError> {
+        let (tier, journal) = (self.writes.tier(), self.writes.journal());
+        if journal.settings.read_only {
+            return Err(WriteError::ReadOnly.into());
+        }
+        if !self.has_noted_files {
+            // What the rest of the log and the blocks name is not known yet.
+            let number = |name: &str| large::number_of(name).map(|number| number + 1);
+            let ends = list_files(&tier.files, tier.path(), number)?;
+            tier.note_files(ends.into_iter().max().unwrap_or(0));
+            self.has_noted_files = true;
+        }
+        let new = self.writes.prepare(draft)?;
+        self.found.large.extend(new.large.map(|large| large.number));
+        // A block may be sealed that names it, while the log has nothing to sync.
+        journal.large.sync(tier)?;
+        Ok(new)
     }
 
     /// The large values that a record of the log names and that cannot be read: a loss of power may

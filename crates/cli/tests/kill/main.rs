@@ -9,7 +9,7 @@
 //! other memory settings each time; they have values of 300 kB, and FLUSHALL beside such, in rounds
 //! in which one client's keys are all there are.
 //!
-//! `TERRACE_KILLS` sets the number of kills (default 10), `TERRACE_SEED` the seed,
+//! `TERRACE_KILLS` sets the number of kills (default 40), `TERRACE_SEED` the seed,
 //! `TERRACE_PROGRAM` the binary. `./test` runs 40 kills.
 
 mod commands;
@@ -374,7 +374,7 @@ fn sigkill_keeps_exactly_the_acknowledged_writes_over_a_pool() {
 
 /// How often the server is killed.
 fn kills(kind: Kind) -> u64 {
-    let kills: u64 = std::env::var("TERRACE_KILLS").map_or(10, |n| n.parse().unwrap());
+    let kills: u64 = std::env::var("TERRACE_KILLS").map_or(40, |n| n.parse().unwrap());
     // Each reads everything from files.
     if matches!(kind, Kind::Tiered | Kind::TieredInPool) { kills.div_ceil(10) } else { kills }
 }

@@ -22,6 +22,15 @@ impl Shares {
         Self { page_bytes, block_pages: block / page_bytes, seats }
     }
 
+    /// The same for a store that is only read: each value of the log has room in a page, as it
+    /// cannot get a file.
+    pub(crate) fn for_reading(self) -> Self {
+        const PAGE: u64 = 512 << 10;
+        let block_bytes = self.block_bytes();
+        let page_bytes = self.page_bytes.max(PAGE.min(block_bytes));
+        Self { page_bytes, block_pages: block_bytes / page_bytes, ..self }
+    }
+
     pub(crate) fn block_bytes(&self) -> u64 {
         self.page_bytes * self.block_pages
     }

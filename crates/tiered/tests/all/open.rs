@@ -12,7 +12,7 @@ use terrace_medium::Dram;
 use terrace_medium::files::Files;
 use terrace_pool::Pool;
 use terrace_testkit::simfs::{CallKind, Faulty, SimFs};
-use terrace_tiered::{Kind, Settings, Tiered, TieredError};
+use terrace_tiered::{Kind, Settings, Shares, Tiered, TieredError};
 
 /// Bytes of DRAM that suffice for the logs of these tests, and that do not.
 const MUCH: u64 = 4 << 20;
@@ -479,5 +479,61 @@ fn salvage_takes_no_record_without_writes_for_a_clear() {
         let (found, findings) = crate::damage::salvaged(&files);
         assert!(!findings.is_empty(), "{what}");
         assert_eq!(found.len(), 20, "{what}");
+    }
+}
+
+/// Settings whose pages have so many bytes.
+fn with_pages(page_bytes: u64, read_only: bool) -> Settings {
+    let settings = of(Durability::Process);
+    let shares = Shares { page_bytes, block_pages: (64 << 10) / page_bytes, ..settings.shares };
+    Settings { shares, read_only, ..settings }
+}
+
+/// An earlier life had larger pages: more DRAM, or a program that divided it in another way.
+#[test]
+fn values_that_outgrow_the_pages_are_replayed() {
+    let value = |number: u32| vec![number as u8; 6000 + number as usize % 3000];
+    // DRAM in which all values of the log have room, and one in which blocks are sealed meanwhile.
+    for dram in [MUCH, LITTLE] {
+        let (files, mut model) = (SimFs::new(["/data"]), Model::new());
+        drop(create(&files, with_pages(64 << 10, false)));
+        let store = open_in(files.clone(), MUCH, with_pages(64 << 10, false)).unwrap();
+        for number in 0..150u32 {
+            // Some are written twice, some are one batch of two, among small ones.
+            let keys = [(number % 120).to_le_bytes(), (1000 + number % 120).to_le_bytes()];
+            let what = WriteKind::Put { value: &value(number), expires_at: None };
+            let writes = [Write { key: &keys[0], what }, Write { key: &keys[1], what }];
+            let writes = if number % 3 == 0 { &writes[..] } else { &writes[..1] };
+            store.commit(writes, &[], Durably::Later).unwrap();
+            put(&store, &(2000 + number).to_le_bytes(), b"small");
+            model.insert((2000 + number).to_le_bytes().to_vec(), (b"small".to_vec(), None));
+            for write in writes {
+                model.insert(write.key.to_vec(), (value(number), None));
+            }
+        }
+        OnDisk::sync(&store).unwrap();
+        let killed = files.fork();
+        drop(store);
+        if dram == MUCH {
+            let reader = open_in(killed.fork(), dram, with_pages(4096, true)).unwrap();
+            assert_eq!(contents(&reader).unwrap(), model);
+        }
+        for life in 0..3 {
+            let store = open_in(killed.clone(), dram, with_pages(4096, false)).unwrap();
+            assert!(store.warnings().is_empty(), "{:?}", store.warnings());
+            assert_eq!(contents(&store).unwrap(), model, "life {life}");
+            assert!(store.check(&mut |_, _| {}).is_sound());
+            let names = killed.names();
+            let large =
+                names.iter().filter(|name| name.extension().is_some_and(|kind| kind == "large")).count();
+            let outgrown = model.values().filter(|(value, _)| value.len() > 4000).count();
+            assert!(large >= outgrown && large <= outgrown + 80, "{large} files for {outgrown} values");
+            if life == 1 {
+                // Nothing but the tier has them then.
+                OnDisk::flush(&store).unwrap();
+            }
+            // A kill.
+            drop(store);
+        }
     }
 }
