@@ -9,7 +9,7 @@ use terrace_index::ordered::{Art, OrderedKind};
 use terrace_index::{
     Bytes, ChangeError, Direction, Inserted, Place, PointIndex, RangeIndex, Stored, Swapped, U64,
 };
-use terrace_medium::{MappedMedium, Offset, Word};
+use terrace_medium::{Dram, MappedMedium, Offset, Pmem, Word};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TappedPmem, TappedShm, TestKeys, TestRecord};
 
@@ -166,8 +166,8 @@ fn changes_deferred_are_fenced_once() {
 
 /// A tree of byte strings in which each kind of node occurs, a node with a long prefix, and keys
 /// that end at nodes.
-fn tree_of_all_kinds() -> (Art<TappedShm, Strings>, BTreeMap<Vec<u8>, u64>) {
-    let index = art::<TappedShm, Strings>(4 << 20);
+fn tree_of_all_kinds() -> (Art<Dram, Strings>, BTreeMap<Vec<u8>, u64>) {
+    let index = art::<Dram, Strings>(4 << 20);
     let guard = index.pool().pin();
     let mut keys: Vec<Vec<u8>> = (0..200).map(|byte| vec![b'f', byte, b'x']).collect();
     keys.extend((0..30).map(|byte| vec![b'o', byte]));
@@ -190,7 +190,7 @@ fn word<M: MappedMedium>(pool: &Pool<M>, at: u64) -> &Word {
 }
 
 /// The blocks of the tree, with their sizes.
-fn blocks(index: &Art<TappedShm, Strings>) -> Vec<(u64, u64)> {
+fn blocks(index: &Art<Dram, Strings>) -> Vec<(u64, u64)> {
     let pool = index.pool();
     pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()))
 }
@@ -210,7 +210,7 @@ fn changed_byte_is_an_error_or_changes_no_answer() {
             [1, 0x80, 0xff, 0x5a].iter().flat_map(|&change| (0..8).map(move |byte| change << (8 * byte)))
         {
             // A tree that has met damage says so ever after.
-            let index = Art::<TappedShm, Strings>::recover(&pool, "art").unwrap().unwrap();
+            let index = Art::<Dram, Strings>::recover(&pool, "art").unwrap().unwrap();
             word(&pool, at).store(pool.medium(), sound ^ change, Relaxed);
             let guard = pool.pin();
             for (key, &expected) in &model {
@@ -256,13 +256,13 @@ fn verify_finds_a_changed_link_or_head() {
             if sound == 0 {
                 continue;
             }
-            let index = Art::<TappedShm, Strings>::recover(&pool, "art").unwrap().unwrap();
+            let index = Art::<Dram, Strings>::recover(&pool, "art").unwrap().unwrap();
             place.store(pool.medium(), sound ^ 1 << 20, Relaxed);
             assert_ne!(index.verify(&guard), [], "word {nth} of {bytes} bytes");
             place.store(pool.medium(), sound, Relaxed);
         }
     }
-    assert_eq!(Art::<TappedShm, Strings>::recover(&pool, "art").unwrap().unwrap().verify(&guard), []);
+    assert_eq!(Art::<Dram, Strings>::recover(&pool, "art").unwrap().unwrap().verify(&guard), []);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn writers_refuse_damaged_nodes() {
 #[test]
 fn protected_reader_leaves_dirty_links() {
     const DIRTY: u64 = 1 << 47;
-    let index = art::<TappedPmem, U64>(4 << 20);
+    let index = art::<Pmem, U64>(4 << 20);
     let pool = index.pool().clone();
     let guard = pool.pin();
     let keys = [1u64, 2, 3].map(|first| first << 56);
@@ -335,7 +335,7 @@ fn protected_reader_leaves_dirty_links() {
 
 #[test]
 fn link_into_pool_metadata_is_refused() {
-    let index = art::<TappedShm, U64>(4 << 20);
+    let index = art::<Dram, U64>(4 << 20);
     let pool = index.pool().clone();
     let guard = pool.pin();
     (0..4).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
@@ -360,7 +360,7 @@ fn link_into_pool_metadata_is_refused() {
 
 #[test]
 fn root_with_a_changed_word_is_refused() {
-    let index = art::<TappedShm, U64>(4 << 20);
+    let index = art::<Dram, U64>(4 << 20);
     let pool = index.pool().clone();
     let root = pool.roots()[0].offset.unwrap();
     let words =
@@ -369,17 +369,17 @@ fn root_with_a_changed_word_is_refused() {
         let word = word(&pool, root + 8 * nth);
         let sound = word.load(pool.medium(), Relaxed);
         word.store(pool.medium(), sound ^ 0x1000, Relaxed);
-        let Err(error) = Art::<TappedShm, U64>::recover(&pool, "art") else { panic!("not refused: {says}") };
+        let Err(error) = Art::<Dram, U64>::recover(&pool, "art") else { panic!("not refused: {says}") };
         assert!(error.to_string().contains(says), "{error}");
         word.store(pool.medium(), sound, Relaxed);
     }
-    assert!(Art::<TappedShm, U64>::recover(&pool, "art").unwrap().is_some());
+    assert!(Art::<Dram, U64>::recover(&pool, "art").unwrap().is_some());
 }
 
 #[test]
 fn full_pool_refuses_growth_and_keeps_the_tree() {
     for keep in [0, 3, 15, 47] {
-        let index = art::<TappedShm, U64>(1 << 20);
+        let index = art::<Dram, U64>(1 << 20);
         let guard = index.pool().pin();
         (0..=keep).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
         let mut blocks = Vec::new();
@@ -397,7 +397,7 @@ fn full_pool_refuses_growth_and_keeps_the_tree() {
 
 #[test]
 fn node_shrinks_as_its_children_go() {
-    let index = art::<TappedShm, U64>(4 << 20);
+    let index = art::<Dram, U64>(4 << 20);
     let guard = index.pool().pin();
     (0..256).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
     assert_eq!(index.stats(&guard).nodes, [0, 0, 0, 1]);
@@ -416,7 +416,7 @@ fn node_shrinks_as_its_children_go() {
 
 #[test]
 fn random_place_reaches_keys_alike() {
-    let index = art::<TappedShm, U64>(4 << 20);
+    let index = art::<Dram, U64>(4 << 20);
     let guard = index.pool().pin();
     // One key far from all others, which share long paths.
     (0..999).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_conformance::spread as key;
 use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, CacheStats, Deferred, Inserted, PointIndex, Stored, Swapped, U64};
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium, Shm};
 use terrace_pool::{Guard, Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TappedPmem, TappedShm, TestKeys, TestRecord, jittery};
 
@@ -119,20 +119,20 @@ fn deferred_change_is_persisted_before_it_is_cached() {
 
 #[test]
 fn cache_of_a_filled_table_is_incomplete() {
-    let pool = pool::<TappedShm>();
+    let pool = pool::<Shm>();
     let bounds = CacheBounds { min: 1 << 18, max: 1 << 18 };
-    let index = Rewo::<TappedShm, U64>::create(&pool, "rewo", 1000).unwrap();
+    let index = Rewo::<Shm, U64>::create(&pool, "rewo", 1000).unwrap();
     let guard = pool.pin();
     (0..1000).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     drop(index);
-    let index = Rewo::<TappedShm, U64>::recover(&pool, "rewo").unwrap().unwrap().with_cache(bounds);
+    let index = Rewo::<Shm, U64>::recover(&pool, "rewo").unwrap().unwrap().with_cache(bounds);
     for round in 0..2 {
         assert!((0..1000).all(|n| index.get(&guard, &key(n)) == Some(n)));
         assert!((1000..2000).all(|n| index.get(&guard, &key(n)).is_none()));
         let stats = cache_stats(&index);
         assert_eq!((stats.hits, stats.misses), (round * 1000, 2000 + round * 1000));
     }
-    let full = Rewo::<TappedShm, U64>::create(&pool, "more", 1000).unwrap();
+    let full = Rewo::<Shm, U64>::create(&pool, "more", 1000).unwrap();
     (0..1000).for_each(|n| assert_eq!(full.insert(&guard, &key(n), n), Ok(Inserted::New)));
     let full = full.with_cache(bounds);
     assert!((0..1000).all(|n| full.get(&guard, &key(n)) == Some(n)), "it came too late to have seen them");
@@ -140,7 +140,7 @@ fn cache_of_a_filled_table_is_incomplete() {
 
 #[test]
 fn no_bounds_make_no_cache() {
-    let index = cached::<TappedShm>(0, 0);
+    let index = cached::<Dram>(0, 0);
     assert_eq!(index.cache(), None);
 }
 
@@ -175,7 +175,7 @@ fn skewed(dice: &mut u64, n: u64) -> u64 {
 #[test]
 fn size_adapts_to_the_load() {
     const KEYS: u64 = 100_000;
-    let index = cached::<TappedShm>(4 << 10, 1 << 20);
+    let index = cached::<Dram>(4 << 10, 1 << 20);
     let guard = index.pool().pin();
     (0..KEYS).for_each(|n| assert_eq!(index.insert(&guard, &key(n), n), Ok(Inserted::New)));
     let mut dice = 7;

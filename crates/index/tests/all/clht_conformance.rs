@@ -1,5 +1,4 @@
-//! Tests: P-CLHT passes the suite for indexes, with write-backs and without, and for both kinds
-//! of keys.
+//! Tests: P-CLHT passes the suite for indexes, on every medium and for both kinds of keys.
 //!
 //! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no
 //! parts beyond those of the medium and of the keys.
@@ -7,7 +6,7 @@
 use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Clht, ClhtShape};
 use terrace_index::{Bytes, Stored, U64};
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn clht<M: MappedMedium, K: ClhtShape>(setup: Setup) -> Clht<M, K> {
@@ -15,8 +14,8 @@ fn clht<M: MappedMedium, K: ClhtShape>(setup: Setup) -> Clht<M, K> {
 }
 
 #[test]
-fn on_shm() {
-    point_index(clht::<TappedShm, U64>);
+fn on_dram() {
+    point_index(clht::<Dram, U64>);
 }
 
 #[test]
@@ -26,16 +25,16 @@ fn on_counted_pmem() {
 
 #[test]
 fn byte_strings_on_shm() {
-    point_index(clht::<TappedShm, Bytes<TestRecord>>);
+    point_index(clht::<Shm, Bytes<TestRecord>>);
 }
 
 #[test]
 fn byte_strings_on_pmem() {
-    point_index(clht::<TappedPmem, Bytes<TestRecord>>);
+    point_index(clht::<Pmem, Bytes<TestRecord>>);
 }
 
 #[test]
-fn races_on_shm() {
+fn races_on_dram() {
     point_index_races(clht::<TappedShm, U64>);
 }
 

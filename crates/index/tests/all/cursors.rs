@@ -7,22 +7,23 @@ use terrace_index::Place;
 use terrace_index::cursor::{CURSOR_LIMIT, Cursor, cursor_at, position_of};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, KeyKind, PointIndex, Stored, U64};
+use terrace_medium::Dram;
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{TappedShm, TestKeys, TestRecord};
+use terrace_testkit::{TestKeys, TestRecord};
 
 /// Keys that are present throughout.
 const STABLE: u64 = 300;
 /// Keys that are inserted and removed beside them: enough for every index to grow and to shrink.
 const CHURN: u64 = 6000;
 
-trait Index: PointIndex<Medium = TappedShm> + Stored<Medium = TappedShm> {}
-impl<I: PointIndex<Medium = TappedShm> + Stored<Medium = TappedShm>> Index for I {}
+trait Index: PointIndex<Medium = Dram> + Stored<Medium = Dram> {}
+impl<I: PointIndex<Medium = Dram> + Stored<Medium = Dram>> Index for I {}
 
 struct Subject<I: Index>
 where
     I::Kind: TestKeys,
 {
-    pool: Pool<TappedShm>,
+    pool: Pool<Dram>,
     index: I,
     coming: bool,
     churned: u64,
@@ -220,23 +221,23 @@ macro_rules! on_each {
 
             #[test]
             fn scan_misses_nothing_from_any_cursor() {
-                misses_nothing::<$index<TappedShm, U64>>();
+                misses_nothing::<$index<Dram, U64>>();
             }
 
             #[test]
             fn scan_of_strings_misses_nothing_from_any_cursor() {
-                misses_nothing::<$index<TappedShm, Bytes<TestRecord>>>();
+                misses_nothing::<$index<Dram, Bytes<TestRecord>>>();
             }
 
             #[test]
             fn scan_from_any_number_ends() {
-                takes_any_cursor::<$index<TappedShm, U64>>();
-                takes_any_cursor::<$index<TappedShm, Bytes<TestRecord>>>();
+                takes_any_cursor::<$index<Dram, U64>>();
+                takes_any_cursor::<$index<Dram, Bytes<TestRecord>>>();
             }
 
             #[test]
             fn places_with_many_keys_are_visited_whole() {
-                visits_places_whole::<$index<TappedShm, U64>>();
+                visits_places_whole::<$index<Dram, U64>>();
             }
         }
     )*};

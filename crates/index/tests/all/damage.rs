@@ -4,28 +4,27 @@
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::hash::Clht;
 use terrace_index::{PointIndex, Stored, U64};
-use terrace_medium::{Line, Offset};
+use terrace_medium::{Dram, Line, Offset};
 use terrace_pool::Pool;
-use terrace_testkit::TappedShm;
 
 const BUCKETS: u64 = 8;
 const LINK: usize = 7;
 
 /// Every line of the pool's metadata before the first zone, except the thread slots, which change.
-fn own_lines(pool: &Pool<TappedShm>) -> Vec<[u64; 8]> {
+fn own_lines(pool: &Pool<Dram>) -> Vec<[u64; 8]> {
     let lines = (0..pool.layout().allocator).step_by(64);
     lines.map(|at| line(pool, at).0.each_ref().map(|word| word.load(pool.medium(), Relaxed))).collect()
 }
 
-fn line(pool: &Pool<TappedShm>, at: u64) -> &Line {
+fn line(pool: &Pool<Dram>, at: u64) -> &Line {
     pool.region().at(Offset::new(at))
 }
 
 #[test]
 fn link_into_pool_metadata_is_refused() {
     for target in [64, 4096, 8192] {
-        let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
-        let map = Clht::<TappedShm, U64>::create(&pool, "map", 8).unwrap();
+        let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+        let map = Clht::<Dram, U64>::create(&pool, "map", 8).unwrap();
         assert!(target < pool.layout().zones, "a place of the pool's own");
         let guard = pool.pin();
         let root = pool.roots().into_iter().find(|root| root.name == "map").unwrap().offset.unwrap();
@@ -47,8 +46,8 @@ fn link_into_pool_metadata_is_refused() {
 /// The words of the root's first line that no resize may change, and both tables.
 #[test]
 fn root_with_a_changed_word_is_refused() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
-    drop(Clht::<TappedShm, U64>::create(&pool, "map", 8).unwrap());
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    drop(Clht::<Dram, U64>::create(&pool, "map", 8).unwrap());
     let root = pool.roots()[0].offset.unwrap();
     let words = [
         (1, "names no table"),
@@ -62,9 +61,9 @@ fn root_with_a_changed_word_is_refused() {
         let word = &line(&pool, root).0[word];
         let sound = word.load(pool.medium(), Relaxed);
         word.store(pool.medium(), sound ^ 0x1000, Relaxed);
-        let Err(error) = Clht::<TappedShm, U64>::recover(&pool, "map") else { panic!("not refused: {says}") };
+        let Err(error) = Clht::<Dram, U64>::recover(&pool, "map") else { panic!("not refused: {says}") };
         assert!(error.to_string().contains(says), "{error}");
         word.store(pool.medium(), sound, Relaxed);
     }
-    assert!(Clht::<TappedShm, U64>::recover(&pool, "map").unwrap().is_some());
+    assert!(Clht::<Dram, U64>::recover(&pool, "map").unwrap().is_some());
 }

@@ -5,9 +5,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::{Bytes, KeyKind, PointIndex, RecordKeys, Stored, U64};
-use terrace_medium::{Offset, Word};
+use terrace_medium::{Dram, Offset, Word};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{TappedShm, TestKeys, TestRecord};
+use terrace_testkit::{TestKeys, TestRecord};
 
 const SEED: u64 = 11;
 /// Mask of a table word's bits with its place.
@@ -15,20 +15,20 @@ const START: u64 = 0xffff_ffff_ffc0;
 /// Slots of a bucket of pairs, in TurboHash and Rewo-Hash.
 const SLOTS: u64 = 14;
 
-fn pool() -> Pool<TappedShm> {
+fn pool() -> Pool<Dram> {
     PoolOptions::anonymous().size(4 << 20).hash_seed(SEED).create().expect("memory for a pool")
 }
 
-fn word(pool: &Pool<TappedShm>, at: u64) -> &Word {
+fn word(pool: &Pool<Dram>, at: u64) -> &Word {
     pool.region().at(Offset::new(at))
 }
 
-fn load(pool: &Pool<TappedShm>, at: u64) -> u64 {
+fn load(pool: &Pool<Dram>, at: u64) -> u64 {
     word(pool, at).load(pool.medium(), Relaxed)
 }
 
 /// The offset of the root.
-fn root(pool: &Pool<TappedShm>) -> u64 {
+fn root(pool: &Pool<Dram>) -> u64 {
     pool.roots()[0].offset.expect("an index has a root")
 }
 
@@ -38,7 +38,7 @@ fn hash(key: u64) -> u64 {
 
 /// The findings of `verify` with these words changed, each with its place. The words are restored.
 fn findings(
-    index: &(impl PointIndex<Medium = TappedShm> + Stored<Medium = TappedShm>),
+    index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
     changes: &[(u64, u64)],
 ) -> Vec<(u64, String)> {
     let pool = index.pool();
@@ -53,7 +53,7 @@ fn findings(
 
 /// Checks that with these words changed there is one finding, at `place`, with this expectation.
 fn check_finding(
-    index: &(impl PointIndex<Medium = TappedShm> + Stored<Medium = TappedShm>),
+    index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
     changes: &[(u64, u64)],
     place: u64,
     expected: &str,
@@ -69,7 +69,7 @@ fn check_finding(
 #[test]
 fn p_clht_reports_a_damaged_chain() {
     let pool = pool();
-    let index = Clht::<TappedShm, U64>::create(&pool, "index", 0).unwrap();
+    let index = Clht::<Dram, U64>::create(&pool, "index", 0).unwrap();
     let guard = pool.pin();
     let of_bucket = |bucket: u64| (0..).filter(move |&key| hash(key) >> 61 == bucket);
     // The last key is in a bucket behind the first.
@@ -94,7 +94,7 @@ fn p_clht_reports_a_damaged_chain() {
 #[test]
 fn p_clht_reports_a_damaged_byte_string() {
     let pool = pool();
-    let index = Clht::<TappedShm, Bytes<TestRecord>>::create(&pool, "index", 0).unwrap();
+    let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool, "index", 0).unwrap();
     let guard = pool.pin();
     let key = Bytes::<TestRecord>::key(1);
     index.insert(&guard, &key, Bytes::<TestRecord>::word(&guard, &key, 1, 0).unwrap()).unwrap();
@@ -118,13 +118,13 @@ fn pair(at: u64, slot: u64) -> u64 {
 }
 
 /// The change that gives a slot in the bucket at `at` another tag.
-fn with_tag(pool: &Pool<TappedShm>, at: u64, slot: u64, tag: u64) -> (u64, u64) {
+fn with_tag(pool: &Pool<Dram>, at: u64, slot: u64, tag: u64) -> (u64, u64) {
     let (place, shift) = (at + 8 + 8 * (slot / 8), 8 * (slot % 8));
     (place, load(pool, place) & !(0xff << shift) | (tag & 0xff) << shift)
 }
 
 /// The bucket and the slot that have `key`, among `buckets` buckets from `start` on.
-fn find(pool: &Pool<TappedShm>, start: u64, buckets: u64, key: u64) -> (u64, u64) {
+fn find(pool: &Pool<Dram>, start: u64, buckets: u64, key: u64) -> (u64, u64) {
     let slots = (0..buckets).flat_map(|bucket| (0..SLOTS).map(move |slot| (start + 256 * bucket, slot)));
     let has_it =
         |&(at, slot): &(u64, u64)| load(pool, at) >> slot & 1 == 1 && load(pool, pair(at, slot)) == key;
@@ -134,7 +134,7 @@ fn find(pool: &Pool<TappedShm>, start: u64, buckets: u64, key: u64) -> (u64, u64
 #[test]
 fn turbohash_reports_a_damaged_shard() {
     let pool = pool();
-    let index = Turbo::<TappedShm, U64>::with_shards(&pool, "index", 1, 60).unwrap();
+    let index = Turbo::<Dram, U64>::with_shards(&pool, "index", 1, 60).unwrap();
     let guard = pool.pin();
     // All of one home, so that the last lies in the bucket behind it.
     let of_shard = |shard: u64| (0..).filter(move |&key| hash(key) >> 56 == shard << 7);
@@ -175,7 +175,7 @@ fn turbohash_reports_a_damaged_shard() {
 #[test]
 fn rewo_hash_reports_a_damaged_table() {
     let pool = pool();
-    let index = Rewo::<TappedShm, U64>::with_shape(&pool, "index", 1, 2).unwrap();
+    let index = Rewo::<Dram, U64>::with_shape(&pool, "index", 1, 2).unwrap();
     let guard = pool.pin();
     let keys: Vec<u64> = (0..).filter(|&key| hash(key) << 14 >> 62 == 1).take(SLOTS as usize + 1).collect();
     keys.iter().for_each(|&key| _ = index.insert(&guard, &key, key).unwrap());
@@ -218,9 +218,9 @@ fn rewo_hash_reports_a_damaged_table() {
 
 #[test]
 fn damaged_meta_word_and_record_are_reported() {
-    fn verified<I: Stored<Medium = TappedShm> + PointIndex<Medium = TappedShm, Kind = Bytes<TestRecord>>>(
+    fn verified<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>>(
         index: &I,
-        bucket: impl FnOnce(&Pool<TappedShm>) -> u64,
+        bucket: impl FnOnce(&Pool<Dram>) -> u64,
     ) {
         let (pool, guard) = (index.pool(), index.pool().pin());
         let key = Bytes::<TestRecord>::key(1);
@@ -230,17 +230,15 @@ fn damaged_meta_word_and_record_are_reported() {
         check_finding(index, &[(record, load(pool, record) ^ 1 << 40)], at, "a sound record");
         assert_eq!(TestRecord::key(&guard, record), Some(key.as_slice()));
     }
-    let turbo = Turbo::<TappedShm, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 0).unwrap();
+    let turbo = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 0).unwrap();
     verified(&turbo, |pool| load(pool, load(pool, root(pool) + 32)) & START);
-    let rewo = Rewo::<TappedShm, Bytes<TestRecord>>::with_shape(&pool(), "index", 1, 0).unwrap();
+    let rewo = Rewo::<Dram, Bytes<TestRecord>>::with_shape(&pool(), "index", 1, 0).unwrap();
     verified(&rewo, |pool| load(pool, load(pool, root(pool) + 72) + 64) & START);
 }
 
 /// A search for a key with a damaged record reports it; searches for other keys, present or not, do
 /// not.
-fn check_damaged_records<
-    I: Stored<Medium = TappedShm> + PointIndex<Medium = TappedShm, Kind = Bytes<TestRecord>>,
->() {
+fn check_damaged_records<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>>() {
     let pool = pool();
     let index = I::create(&pool, "index", 0).unwrap();
     let guard = pool.pin();
@@ -279,9 +277,9 @@ fn damaged_record_is_reported_for_its_key_only() {
 
 /// Inserts `keys`, and checks searches for them with each byte of these words changed: they return
 /// the key or an error, and never that it is absent.
-fn check_changed_bytes<I>(index: &I, keys: &[Vec<u8>], words: impl FnOnce(&Pool<TappedShm>) -> Vec<u64>)
+fn check_changed_bytes<I>(index: &I, keys: &[Vec<u8>], words: impl FnOnce(&Pool<Dram>) -> Vec<u64>)
 where
-    I: Stored<Medium = TappedShm> + PointIndex<Medium = TappedShm, Kind = Bytes<TestRecord>>,
+    I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
 {
     let (pool, guard) = (index.pool(), index.pool().pin());
     for (number, key) in keys.iter().enumerate() {
@@ -314,7 +312,7 @@ fn words(at: u64, bytes: u64) -> Vec<u64> {
 
 #[test]
 fn changed_byte_in_a_p_clht_slot_is_detected() {
-    let index = Clht::<TappedShm, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
+    let index = Clht::<Dram, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
     let bucket = |key: &[u8]| Bytes::<TestRecord>::hash(key, SEED) >> 61;
     let keys: Vec<_> = (0..).map(Bytes::<TestRecord>::key).filter(|key| bucket(key) == 3).take(5).collect();
     // One of the six slots is empty.
@@ -323,7 +321,7 @@ fn changed_byte_in_a_p_clht_slot_is_detected() {
 
 #[test]
 fn changed_byte_in_a_level_bucket_is_detected() {
-    let index = Level::<TappedShm, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
+    let index = Level::<Dram, Bytes<TestRecord>>::create(&pool(), "index", 0).unwrap();
     let keys: Vec<_> = (0..34).map(Bytes::<TestRecord>::key).collect();
     // Two above, one below.
     check_changed_bytes(&index, &keys, |pool| {
@@ -335,7 +333,7 @@ fn changed_byte_in_a_level_bucket_is_detected() {
 
 #[test]
 fn changed_byte_in_a_rewo_bucket_is_detected() {
-    let index = Rewo::<TappedShm, Bytes<TestRecord>>::with_shape(&pool(), "index", 4, 0).unwrap();
+    let index = Rewo::<Dram, Bytes<TestRecord>>::with_shape(&pool(), "index", 4, 0).unwrap();
     let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
     check_changed_bytes(&index, &keys, |pool| {
         words(load(pool, load(pool, root(pool) + 72) + 64) & START, 256)
@@ -344,7 +342,7 @@ fn changed_byte_in_a_rewo_bucket_is_detected() {
 
 #[test]
 fn changed_byte_in_a_turbo_bucket_is_detected() {
-    let index = Turbo::<TappedShm, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 1).unwrap();
+    let index = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "index", 0, 1).unwrap();
     let keys: Vec<_> = (0..20).map(Bytes::<TestRecord>::key).collect();
     check_changed_bytes(&index, &keys, |pool| {
         words(load(pool, load(pool, root(pool) + 24) + 16) & START, 256)
@@ -355,7 +353,7 @@ fn changed_byte_in_a_turbo_bucket_is_detected() {
 const FINDINGS_MAX: usize = 1000;
 
 fn check_findings_max(
-    index: &(impl PointIndex<Medium = TappedShm> + Stored<Medium = TappedShm>),
+    index: &(impl PointIndex<Medium = Dram> + Stored<Medium = Dram>),
     damaged: impl Iterator<Item = (u64, u64)>,
 ) {
     let changes: Vec<(u64, u64)> = damaged.collect();
@@ -373,25 +371,25 @@ fn check_findings_max(
 fn verify_stops_after_a_thousand_findings() {
     type Strings = Bytes<TestRecord>;
     let roomy = || PoolOptions::anonymous().size(16 << 20).hash_seed(SEED).create().expect("a pool");
-    let turned = |pool: &Pool<TappedShm>, at: u64| (at, load(pool, at) ^ 1 << 63);
+    let turned = |pool: &Pool<Dram>, at: u64| (at, load(pool, at) ^ 1 << 63);
     let pool = roomy();
-    let turbo = Turbo::<TappedShm, Strings>::with_shards(&pool, "index", 10, 1 << 10).unwrap();
+    let turbo = Turbo::<Dram, Strings>::with_shards(&pool, "index", 10, 1 << 10).unwrap();
     let places = load(&pool, root(&pool) + 32);
     let buckets = (0..1024).map(|shard| load(&pool, places + 8 * shard) & START);
     check_findings_max(&turbo, buckets.map(|at| turned(&pool, at)));
     let pool = roomy();
-    let rewo = Rewo::<TappedShm, Strings>::with_shape(&pool, "index", 1, 11).unwrap();
+    let rewo = Rewo::<Dram, Strings>::with_shape(&pool, "index", 1, 11).unwrap();
     let start = load(&pool, load(&pool, root(&pool) + 72) + 64) & START;
     check_findings_max(&rewo, (0..1024).map(|nth| turned(&pool, start + 256 * nth)));
     // One bucket of each unit of Level hashing, the lower one.
     let pool = roomy();
-    let level = Level::<TappedShm, Strings>::create(&pool, "index", 32_000).unwrap();
+    let level = Level::<Dram, Strings>::create(&pool, "index", 32_000).unwrap();
     let tiers = (2..6).map(|nth| load(&pool, root(&pool) + 8 * nth));
     let lower = tiers.filter(|&tier| tier != 0).min_by_key(|tier| tier & 63).unwrap();
     assert!(lower & 63 >= 10);
     check_findings_max(&level, (0..1024).map(|nth| turned(&pool, (lower & START) + 128 * nth)));
     let pool = roomy();
-    let clht = Clht::<TappedShm, Strings>::create(&pool, "index", 10_000).unwrap();
+    let clht = Clht::<Dram, Strings>::create(&pool, "index", 10_000).unwrap();
     let start = load(&pool, root(&pool) + 8) & START;
     check_findings_max(&clht, (0..1024).map(|nth| (start + 64 * nth + 8, 1 << 50 | 1)));
 }
@@ -400,7 +398,7 @@ fn verify_stops_after_a_thousand_findings() {
 /// recorded. No key may lead to that slot.
 fn check_damaged_slot_moves<I>()
 where
-    I: Stored<Medium = TappedShm> + PointIndex<Medium = TappedShm, Kind = Bytes<TestRecord>>,
+    I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = Bytes<TestRecord>>,
 {
     let pool = pool();
     let index = I::create(&pool, "index", 0).unwrap();

@@ -2,14 +2,15 @@
 //! or removal.
 
 use terrace_index::{Bytes, IndexStats, KeyKind, PointIndex, Stored, U64, hash::Clht};
+use terrace_medium::Dram;
 use terrace_pool::PoolOptions;
-use terrace_testkit::{TappedShm, TestKeys, TestRecord};
+use terrace_testkit::{TestKeys, TestRecord};
 
 const SEED: u64 = 11;
 /// Pairs of a bucket.
 const SLOTS: usize = 3;
 
-type Index = Clht<TappedShm, U64>;
+type Index = Clht<Dram, U64>;
 
 fn index(capacity: u64) -> Index {
     let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(SEED).create().expect("memory for a pool");
@@ -54,7 +55,7 @@ fn finish(index: &Index) {
 fn seventh_byte_string_chains_a_bucket_for_six() {
     type Strings = Bytes<TestRecord>;
     let pool = PoolOptions::anonymous().size(16 << 20).hash_seed(SEED).create().expect("memory for a pool");
-    let index = Clht::<TappedShm, Strings>::create(&pool, "growth", 0).expect("room for a table");
+    let index = Clht::<Dram, Strings>::create(&pool, "growth", 0).expect("room for a table");
     let guard = pool.pin();
     let put = |(number, key): (u64, &Vec<u8>)| {
         let word = Strings::word(&guard, key, number, 0).expect("room for a record");

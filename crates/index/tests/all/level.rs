@@ -9,7 +9,7 @@ use terrace_conformance::{
 };
 use terrace_index::hash::Level;
 use terrace_index::{Bytes, IndexStats, Inserted, KeyKind, PointIndex, Stored, U64};
-use terrace_medium::{Line, MappedMedium, Offset};
+use terrace_medium::{Dram, Line, MappedMedium, Offset};
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::{Counts, Tapped, TappedShm, TestRecord};
 
@@ -103,12 +103,12 @@ fn assert_full(what: &str, loads: &[f64]) {
 #[test]
 fn table_grows_at_nine_tenths_load() {
     for capacity in [2000, 9000] {
-        let index = Level::<TappedShm, U64>::create(&pool(), "level", capacity).unwrap();
+        let index = Level::<Dram, U64>::create(&pool(), "level", capacity).unwrap();
         let loads = loads_before_growth(&index, |loads, _| loads.len() == 7);
         assert_full("u64 keys", &loads);
         assert_eq!(index.verify(&index.pool().pin()), []);
     }
-    let index = Level::<TappedShm, Bytes<TestRecord>>::create(&pool(), "level", 2000).unwrap();
+    let index = Level::<Dram, Bytes<TestRecord>>::create(&pool(), "level", 2000).unwrap();
     let loads = loads_before_growth(&index, |loads, _| loads.len() == 7);
     assert_full("byte strings", &loads);
 }
@@ -147,7 +147,7 @@ fn write_does_a_bounded_piece_of_a_resize() {
 
 #[test]
 fn refilling_during_a_shrink_loses_no_key() {
-    let index = Level::<TappedShm, U64>::create(&pool(), "level", 0).unwrap();
+    let index = Level::<Dram, U64>::create(&pool(), "level", 0).unwrap();
     let guard = index.pool().pin();
     let (mut first, mut next, mut met) = (0, 0, 0);
     // Number of removals after the shrink begins: while the new level is cleared, when the first
@@ -195,8 +195,8 @@ fn colliding(seed: u64) -> impl Iterator<Item = u64> {
 
 #[test]
 fn colliding_keys_are_refused_early() {
-    let pool: Pool<TappedShm> = pool();
-    let index = Level::<TappedShm, U64>::create(&pool, "level", 0).unwrap();
+    let pool: Pool<Dram> = pool();
+    let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     let guard = pool.pin();
     let mut taken = Vec::new();
     for key in colliding(pool.hash_seed()) {
@@ -221,24 +221,24 @@ fn colliding_keys_are_refused_early() {
 
 #[test]
 fn capacity_hints_of_zero_and_beyond_the_pool() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let before = pool.space().free;
     for capacity in [1 << 20, 1 << 40, u64::MAX] {
-        let Err(error) = Level::<TappedShm, U64>::create(&pool, "level", capacity) else {
+        let Err(error) = Level::<Dram, U64>::create(&pool, "level", capacity) else {
             panic!("{capacity} fit")
         };
         assert!(error.to_string().contains("has no room"), "{error}");
     }
     pool.reclaim_blocking();
     assert_eq!(pool.space().free, before, "what was taken for it came back");
-    let index = Level::<TappedShm, U64>::create(&pool, "level", 0).unwrap();
+    let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     assert_eq!(index.stats(&pool.pin()).slots, 3 * SLOTS, "one unit");
 }
 
 #[test]
 fn full_pool_refuses_the_insert_only() {
-    let pool = Pool::<TappedShm>::anonymous(1 << 20).unwrap();
-    let index = Level::<TappedShm, U64>::create(&pool, "level", 0).unwrap();
+    let pool = Pool::<Dram>::anonymous(1 << 20).unwrap();
+    let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     let guard = pool.pin();
     let full = (0..).find(|&n| index.insert(&guard, &key(n), n).is_err()).unwrap();
     let stats = index.stats(&guard);
@@ -265,8 +265,8 @@ fn line<M: MappedMedium>(pool: &Pool<M>, at: u64) -> &Line {
 
 #[test]
 fn root_with_a_changed_word_is_refused() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
-    drop(Level::<TappedShm, U64>::create(&pool, "level", 100).unwrap());
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    drop(Level::<Dram, U64>::create(&pool, "level", 100).unwrap());
     let root = pool.roots()[0].offset.unwrap();
     let state = line(&pool, root).0[1].load(pool.medium(), Relaxed);
     let tiers = [state & 3, (state - 1) & 3].map(|log2| (root, 2 + log2 as usize, "names no levels"));
@@ -281,14 +281,12 @@ fn root_with_a_changed_word_is_refused() {
         let word = &line(&pool, at).0[word];
         let sound = word.load(pool.medium(), Relaxed);
         word.store(pool.medium(), sound ^ 0x1000, Relaxed);
-        let Err(error) = Level::<TappedShm, U64>::recover(&pool, "level") else {
-            panic!("not refused: {says}")
-        };
+        let Err(error) = Level::<Dram, U64>::recover(&pool, "level") else { panic!("not refused: {says}") };
         assert!(error.to_string().contains(says), "{error}");
         word.store(pool.medium(), sound, Relaxed);
     }
-    assert!(Level::<TappedShm, U64>::recover(&pool, "level").unwrap().is_some());
-    assert!(Level::<TappedShm, Bytes<TestRecord>>::recover(&pool, "level").is_err(), "another kind of keys");
+    assert!(Level::<Dram, U64>::recover(&pool, "level").unwrap().is_some());
+    assert!(Level::<Dram, Bytes<TestRecord>>::recover(&pool, "level").is_err(), "another kind of keys");
 }
 
 /// The places of the buckets of a table of the smallest size: two above, one below.
@@ -300,8 +298,8 @@ fn buckets<M: MappedMedium>(pool: &Pool<M>) -> [u64; 3] {
 
 #[test]
 fn damaged_bucket_is_reported() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
-    let index = Level::<TappedShm, U64>::create(&pool, "level", 0).unwrap();
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    let index = Level::<Dram, U64>::create(&pool, "level", 0).unwrap();
     let guard = pool.pin();
     (0..15).for_each(|n| _ = index.insert(&guard, &key(n), n).unwrap());
     assert_eq!(index.verify(&guard), []);
@@ -333,8 +331,8 @@ fn damaged_bucket_is_reported() {
 /// A table of two units, four buckets above, with one key in two buckets, an earlier and a later
 /// one, as an interrupted movement leaves it. Returns the places of their meta words, and the
 /// slots.
-fn table_with_duplicate(pool: &Pool<TappedShm>, key: u64, word: u64) -> (Level<TappedShm, U64>, [u64; 2]) {
-    let index = Level::<TappedShm, U64>::create(pool, "level", 30).unwrap();
+fn table_with_duplicate(pool: &Pool<Dram>, key: u64, word: u64) -> (Level<Dram, U64>, [u64; 2]) {
+    let index = Level::<Dram, U64>::create(pool, "level", 30).unwrap();
     let guard = pool.pin();
     assert_eq!(index.stats(&guard).buckets, 6);
     assert_eq!(index.insert(&guard, &key, word), Ok(Inserted::New));
@@ -353,7 +351,7 @@ fn table_with_duplicate(pool: &Pool<TappedShm>, key: u64, word: u64) -> (Level<T
 }
 
 /// Tokens and marks of the first slots of two buckets.
-fn token_and_mark(pool: &Pool<TappedShm>, places: [u64; 2]) -> [(u64, u64); 2] {
+fn token_and_mark(pool: &Pool<Dram>, places: [u64; 2]) -> [(u64, u64); 2] {
     let meta = |at: u64| line(pool, at).0[0].load(pool.medium(), Relaxed);
     places.map(|at| (meta(at) & 1, meta(at) >> SLOTS & 1))
 }
@@ -363,7 +361,7 @@ fn duplicate_left_by_a_crash_is_one_key() {
     let seed = 11;
     // Its units differ.
     let key = (0..).find(|&key| positions(key, seed).map(|position| position >> 63) == [0, 1]).unwrap();
-    type Change = fn(&Level<TappedShm, U64>, u64) -> Option<u64>;
+    type Change = fn(&Level<Dram, U64>, u64) -> Option<u64>;
     let changes: [(Change, Option<u64>); 5] = [
         (|index, key| index.update(&index.pool().pin(), &key, 2), Some(2)),
         (|index, key| index.upsert(&index.pool().pin(), &key, 3).unwrap(), Some(3)),

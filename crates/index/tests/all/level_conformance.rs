@@ -1,5 +1,4 @@
-//! Tests: Level hashing passes the suite for indexes, with write-backs and without, and for both
-//! kinds of keys.
+//! Tests: Level hashing passes the suite for indexes, on every medium and for both kinds of keys.
 //!
 //! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no
 //! parts beyond those of the medium and of the keys.
@@ -7,7 +6,7 @@
 use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Level, LevelShape};
 use terrace_index::{Bytes, Stored, U64};
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn level<M: MappedMedium, K: LevelShape>(setup: Setup) -> Level<M, K> {
@@ -15,8 +14,8 @@ fn level<M: MappedMedium, K: LevelShape>(setup: Setup) -> Level<M, K> {
 }
 
 #[test]
-fn on_shm() {
-    point_index(level::<TappedShm, U64>);
+fn on_dram() {
+    point_index(level::<Dram, U64>);
 }
 
 #[test]
@@ -26,16 +25,16 @@ fn on_counted_pmem() {
 
 #[test]
 fn byte_strings_on_shm() {
-    point_index(level::<TappedShm, Bytes<TestRecord>>);
+    point_index(level::<Shm, Bytes<TestRecord>>);
 }
 
 #[test]
 fn byte_strings_on_pmem() {
-    point_index(level::<TappedPmem, Bytes<TestRecord>>);
+    point_index(level::<Pmem, Bytes<TestRecord>>);
 }
 
 #[test]
-fn races_on_shm() {
+fn races_on_dram() {
     point_index_races(level::<TappedShm, U64>);
 }
 

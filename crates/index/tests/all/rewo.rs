@@ -7,9 +7,9 @@ use terrace_conformance::{
 };
 use terrace_index::hash::Rewo;
 use terrace_index::{Bytes, Inserted, KeyKind, PointIndex, Stored, U64};
-use terrace_medium::{BLOCK, Line, MappedMedium, Offset};
+use terrace_medium::{BLOCK, Dram, Line, MappedMedium, Offset};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counts, Tapped, TappedShm, TestKeys, TestRecord};
+use terrace_testkit::{Counts, Tapped, TestKeys, TestRecord};
 
 const SEED: u64 = 11;
 
@@ -125,7 +125,7 @@ fn loads_before_growth<K: TestKeys + terrace_index::hash::RewoShape>(
     key_of: impl Fn(u64) -> K::Owned,
 ) -> Vec<f64> {
     use std::borrow::Borrow;
-    let index = Rewo::<TappedShm, K>::with_shape(&pool(), "rewo", 10, 7).unwrap();
+    let index = Rewo::<Dram, K>::with_shape(&pool(), "rewo", 10, 7).unwrap();
     let guard = index.pool().pin();
     let (mut loads, mut buckets) = (Vec::new(), 128);
     for number in 0.. {
@@ -176,7 +176,7 @@ fn absent_get_reads_at_most_two_buckets() {
 
 #[test]
 fn colliding_keys_are_refused_without_memory() {
-    let index = Rewo::<TappedShm, U64>::with_shape(&pool(), "rewo", 10, 6).unwrap();
+    let index = Rewo::<Dram, U64>::with_shape(&pool(), "rewo", 10, 6).unwrap();
     let guard = index.pool().pin();
     // Keys of one home and one tag: chosen by an adversary with the seed.
     let bits = |key: u64| {
@@ -202,8 +202,8 @@ fn colliding_keys_are_refused_without_memory() {
 
 #[test]
 fn pool_full_during_growth_keeps_the_table_whole() {
-    let pool: Pool<TappedShm> = PoolOptions::anonymous().size(1 << 20).hash_seed(SEED).create().unwrap();
-    let index = Rewo::<TappedShm, U64>::with_shape(&pool, "rewo", 4, 4).unwrap();
+    let pool: Pool<Dram> = PoolOptions::anonymous().size(1 << 20).hash_seed(SEED).create().unwrap();
+    let index = Rewo::<Dram, U64>::with_shape(&pool, "rewo", 4, 4).unwrap();
     let guard = pool.pin();
     let full = (0..).find(|&n| index.insert(&guard, &key(n), n).is_err()).unwrap();
     let at_first = index.stats(&guard);
@@ -231,30 +231,28 @@ fn pool_full_during_growth_keeps_the_table_whole() {
 
 #[test]
 fn capacity_hints_of_zero_and_beyond_the_pool() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let before = pool.space().free;
     for capacity in [1 << 20, 1 << 40, u64::MAX] {
-        let Err(error) = Rewo::<TappedShm, U64>::create(&pool, "rewo", capacity) else {
-            panic!("{capacity} fit")
-        };
+        let Err(error) = Rewo::<Dram, U64>::create(&pool, "rewo", capacity) else { panic!("{capacity} fit") };
         assert!(error.to_string().contains("has no room"), "{error}");
     }
     pool.reclaim_blocking();
     assert_eq!(pool.space().free, before, "what was taken for it came back");
-    let index = Rewo::<TappedShm, U64>::create(&pool, "rewo", 0).unwrap();
+    let index = Rewo::<Dram, U64>::create(&pool, "rewo", 0).unwrap();
     assert_eq!(index.stats(&pool.pin()).buckets, 64, "one for each 64 KiB of the pool");
-    let index = Rewo::<TappedShm, U64>::create(&pool, "more", 1000).unwrap();
+    let index = Rewo::<Dram, U64>::create(&pool, "more", 1000).unwrap();
     assert_eq!(index.stats(&pool.pin()).buckets, 128);
 }
 
-fn line(pool: &Pool<TappedShm>, at: u64) -> &Line {
+fn line(pool: &Pool<Dram>, at: u64) -> &Line {
     pool.region().at(Offset::new(at))
 }
 
 #[test]
 fn root_with_a_changed_word_is_refused() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
-    drop(Rewo::<TappedShm, U64>::create(&pool, "rewo", 100).unwrap());
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    drop(Rewo::<Dram, U64>::create(&pool, "rewo", 100).unwrap());
     let root = pool.roots()[0].offset.unwrap();
     let view = line(&pool, root + 64).0[1].load(pool.medium(), Relaxed);
     let words = [
@@ -277,20 +275,18 @@ fn root_with_a_changed_word_is_refused() {
         let word = &line(&pool, at).0[word];
         let sound = word.load(pool.medium(), Relaxed);
         word.store(pool.medium(), sound ^ 0x1000, Relaxed);
-        let Err(error) = Rewo::<TappedShm, U64>::recover(&pool, "rewo") else {
-            panic!("not refused: {says}")
-        };
+        let Err(error) = Rewo::<Dram, U64>::recover(&pool, "rewo") else { panic!("not refused: {says}") };
         assert!(error.to_string().contains(says), "{error}");
         word.store(pool.medium(), sound, Relaxed);
     }
-    assert!(Rewo::<TappedShm, U64>::recover(&pool, "rewo").unwrap().is_some());
-    assert!(Rewo::<TappedShm, Bytes<TestRecord>>::recover(&pool, "rewo").is_err(), "another kind of keys");
+    assert!(Rewo::<Dram, U64>::recover(&pool, "rewo").unwrap().is_some());
+    assert!(Rewo::<Dram, Bytes<TestRecord>>::recover(&pool, "rewo").is_err(), "another kind of keys");
 }
 
 #[test]
 fn damaged_count_restarts_the_resize() {
-    let pool: Pool<TappedShm> = pool();
-    let index = Rewo::<TappedShm, U64>::with_shape(&pool, "rewo", 4, 5).unwrap();
+    let pool: Pool<Dram> = pool();
+    let index = Rewo::<Dram, U64>::with_shape(&pool, "rewo", 4, 5).unwrap();
     let guard = pool.pin();
     let mut keys = 0;
     while index.stats(&guard).buckets == 32 {

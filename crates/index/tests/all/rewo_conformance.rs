@@ -1,5 +1,5 @@
-//! Tests: Rewo-Hash passes the suite for indexes, with and without its cached table, with
-//! write-backs and without, and for both kinds of keys.
+//! Tests: Rewo-Hash passes the suite for indexes, with and without its cached table, on every
+//! medium and for both kinds of keys.
 //!
 //! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no
 //! parts beyond those of the medium and of the keys.
@@ -7,7 +7,7 @@
 use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Rewo, RewoShape};
 use terrace_index::{Bytes, CacheBounds, Stored, U64};
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn rewo<M: MappedMedium, K: RewoShape>(setup: Setup) -> Rewo<M, K> {
@@ -27,8 +27,8 @@ fn cached<M: MappedMedium, K: RewoShape>(setup: Setup, bytes: u64) -> Rewo<M, K>
 }
 
 #[test]
-fn on_shm() {
-    point_index(rewo::<TappedShm, U64>);
+fn on_dram() {
+    point_index(rewo::<Dram, U64>);
 }
 
 #[test]
@@ -38,12 +38,12 @@ fn on_counted_pmem() {
 
 #[test]
 fn byte_strings_on_shm() {
-    point_index(rewo::<TappedShm, Bytes<TestRecord>>);
+    point_index(rewo::<Shm, Bytes<TestRecord>>);
 }
 
 #[test]
 fn byte_strings_on_pmem() {
-    point_index(rewo::<TappedPmem, Bytes<TestRecord>>);
+    point_index(rewo::<Pmem, Bytes<TestRecord>>);
 }
 
 #[test]
@@ -52,18 +52,18 @@ fn races_on_pmem() {
 }
 
 #[test]
-fn races_of_byte_strings_on_shm() {
+fn races_of_byte_strings_on_dram() {
     point_index_races(smallest::<TappedShm, Bytes<TestRecord>>);
 }
 
 #[test]
 fn under_a_large_cache() {
-    point_index(|setup| cached::<TappedShm, U64>(setup, 64 << 10));
+    point_index(|setup| cached::<Dram, U64>(setup, 64 << 10));
 }
 
 #[test]
 fn under_a_small_cache() {
-    point_index(|setup| cached::<TappedPmem, Bytes<TestRecord>>(setup, 256));
+    point_index(|setup| cached::<Pmem, Bytes<TestRecord>>(setup, 256));
 }
 
 #[test]

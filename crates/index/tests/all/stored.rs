@@ -5,9 +5,9 @@ use terrace_conformance::{NAME, integers, stored};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::Art;
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
-use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
+use terrace_testkit::{TappedPmem, TestRecord};
 
 type Strings = Bytes<TestRecord>;
 
@@ -38,41 +38,41 @@ fn art<M: MappedMedium>() {
 
 #[test]
 fn art_is_reopened() {
-    art::<TappedShm>();
-    art::<TappedShm>();
-    art::<TappedPmem>();
+    art::<Dram>();
+    art::<Shm>();
+    art::<Pmem>();
     art::<TappedPmem>();
 }
 
 #[test]
 fn clht_is_reopened() {
-    clht::<TappedShm>();
-    clht::<TappedShm>();
-    clht::<TappedPmem>();
+    clht::<Dram>();
+    clht::<Shm>();
+    clht::<Pmem>();
     clht::<TappedPmem>();
 }
 
 #[test]
 fn turbohash_is_reopened() {
-    turbo::<TappedShm>();
-    turbo::<TappedShm>();
-    turbo::<TappedPmem>();
+    turbo::<Dram>();
+    turbo::<Shm>();
+    turbo::<Pmem>();
     turbo::<TappedPmem>();
 }
 
 #[test]
 fn rewo_hash_is_reopened() {
-    rewo::<TappedShm>();
-    rewo::<TappedShm>();
-    rewo::<TappedPmem>();
+    rewo::<Dram>();
+    rewo::<Shm>();
+    rewo::<Pmem>();
     rewo::<TappedPmem>();
 }
 
 #[test]
 fn level_hashing_is_reopened() {
-    level::<TappedShm>();
-    level::<TappedShm>();
-    level::<TappedPmem>();
+    level::<Dram>();
+    level::<Shm>();
+    level::<Pmem>();
     level::<TappedPmem>();
 }
 
@@ -97,16 +97,16 @@ fn check_every_integer<M: MappedMedium>() {
 
 #[test]
 fn every_integer_is_a_key_and_a_word() {
-    check_every_integer::<TappedShm>();
-    check_every_integer::<TappedShm>();
-    check_every_integer::<TappedPmem>();
+    check_every_integer::<Dram>();
+    check_every_integer::<Shm>();
+    check_every_integer::<Pmem>();
     check_every_integer::<TappedPmem>();
 }
 
 /// Checks that a table in memory that is full of ones starts empty, and names all memory that it
 /// has grown to.
-fn check_in_used_memory<I: Stored<Medium = TappedShm> + PointIndex<Medium = TappedShm, Kind = U64>>() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
+fn check_in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kind = U64>>() {
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let guard = pool.pin();
     let mut left = Vec::new();
     for bytes in [64 << 10, 4 << 10, 1 << 10, 64] {

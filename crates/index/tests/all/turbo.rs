@@ -9,9 +9,9 @@ use terrace_conformance::{
 };
 use terrace_index::hash::Turbo;
 use terrace_index::{Bytes, Inserted, PointIndex, Stored, U64};
-use terrace_medium::{Line, MappedMedium, Offset};
+use terrace_medium::{Dram, Line, MappedMedium, Offset, Shm};
 use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counts, Tapped, TappedShm, TestRecord};
+use terrace_testkit::{Counts, Tapped, TestRecord};
 
 fn pool<M: MappedMedium>() -> Pool<M> {
     PoolOptions::anonymous().size(256 << 20).hash_seed(11).create().expect("memory for a pool")
@@ -98,9 +98,9 @@ fn dram_and_shm_never_flush_or_fence() {
 
 #[test]
 fn shard_grows_at_85_percent_load() {
-    let pairs = Turbo::<TappedShm, U64>::with_shards(&pool(), "turbo", 0, 0).unwrap();
+    let pairs = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 0, 0).unwrap();
     let pairs = loads_before_growth(&pairs, |_, buckets| buckets > 4096);
-    let strings = Turbo::<TappedShm, Bytes<TestRecord>>::with_shards(&pool(), "turbo", 0, 0).unwrap();
+    let strings = Turbo::<Dram, Bytes<TestRecord>>::with_shards(&pool(), "turbo", 0, 0).unwrap();
     let strings = loads_before_growth(&strings, |_, buckets| buckets > 4096);
     println!("u64 keys: {pairs:.3?}, byte strings: {strings:.3?}");
     for loads in [pairs, strings] {
@@ -154,7 +154,7 @@ fn deleted_slots_are_collected_when_paths_are_long() {
 
 #[test]
 fn maintain_releases_buckets_of_empty_shards_only() {
-    let index = Turbo::<TappedShm, U64>::with_shards(&pool(), "turbo", 10, 0).unwrap();
+    let index = Turbo::<Dram, U64>::with_shards(&pool(), "turbo", 10, 0).unwrap();
     let guard = index.pool().pin();
     let free = || {
         while index.pool().reclaim_blocking() {}
@@ -182,8 +182,8 @@ fn maintain_releases_buckets_of_empty_shards_only() {
 
 #[test]
 fn colliding_keys_take_at_most_four_times_their_slots() {
-    let pool: Pool<TappedShm> = pool();
-    let index = Turbo::<TappedShm, U64>::with_shards(&pool, "turbo", 0, 0).unwrap();
+    let pool: Pool<Dram> = pool();
+    let index = Turbo::<Dram, U64>::with_shards(&pool, "turbo", 0, 0).unwrap();
     let guard = pool.pin();
     // Keys of one home in any shard: chosen by an adversary with the seed. Found by trying, instead
     // of inverting the hash.
@@ -200,28 +200,28 @@ fn colliding_keys_take_at_most_four_times_their_slots() {
 
 #[test]
 fn capacity_hints_of_zero_and_beyond_the_pool() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
     let before = pool.space().free;
     for capacity in [1 << 20, 1 << 40, u64::MAX] {
-        let Err(error) = Turbo::<TappedShm, U64>::create(&pool, "turbo", capacity) else {
+        let Err(error) = Turbo::<Dram, U64>::create(&pool, "turbo", capacity) else {
             panic!("{capacity} fit")
         };
         assert!(error.to_string().contains("has no room"), "{error}");
     }
     pool.reclaim_blocking();
     assert_eq!(pool.space().free, before, "what was taken for it came back");
-    let index = Turbo::<TappedShm, U64>::create(&pool, "turbo", 0).unwrap();
+    let index = Turbo::<Dram, U64>::create(&pool, "turbo", 0).unwrap();
     assert_eq!(index.stats(&pool.pin()).buckets, 0, "nothing is taken for nothing");
 }
 
-fn line(pool: &Pool<TappedShm>, at: u64) -> &Line {
+fn line(pool: &Pool<Dram>, at: u64) -> &Line {
     pool.region().at(Offset::new(at))
 }
 
 #[test]
 fn root_with_a_changed_word_is_refused() {
-    let pool = Pool::<TappedShm>::anonymous(4 << 20).unwrap();
-    drop(Turbo::<TappedShm, U64>::create(&pool, "turbo", 100).unwrap());
+    let pool = Pool::<Dram>::anonymous(4 << 20).unwrap();
+    drop(Turbo::<Dram, U64>::create(&pool, "turbo", 100).unwrap());
     let root = pool.roots()[0].offset.unwrap();
     let descriptor = line(&pool, root).0[3].load(pool.medium(), Relaxed);
     let words = [
@@ -238,14 +238,12 @@ fn root_with_a_changed_word_is_refused() {
         let word = &line(&pool, at).0[word];
         let sound = word.load(pool.medium(), Relaxed);
         word.store(pool.medium(), sound ^ 0x1000, Relaxed);
-        let Err(error) = Turbo::<TappedShm, U64>::recover(&pool, "turbo") else {
-            panic!("not refused: {says}")
-        };
+        let Err(error) = Turbo::<Dram, U64>::recover(&pool, "turbo") else { panic!("not refused: {says}") };
         assert!(error.to_string().contains(says), "{error}");
         word.store(pool.medium(), sound, Relaxed);
     }
-    assert!(Turbo::<TappedShm, U64>::recover(&pool, "turbo").unwrap().is_some());
-    assert!(Turbo::<TappedShm, Bytes<TestRecord>>::recover(&pool, "turbo").is_err(), "another kind of keys");
+    assert!(Turbo::<Dram, U64>::recover(&pool, "turbo").unwrap().is_some());
+    assert!(Turbo::<Dram, Bytes<TestRecord>>::recover(&pool, "turbo").is_err(), "another kind of keys");
 }
 
 /// A shard without buckets is at offset 0, where the pool's header lies. Nothing there is taken for
@@ -253,8 +251,8 @@ fn root_with_a_changed_word_is_refused() {
 #[test]
 fn shard_without_buckets_has_no_keys() {
     for seed in 0..600 {
-        let pool: Pool<TappedShm> = PoolOptions::anonymous().size(1 << 20).hash_seed(seed).create().unwrap();
-        let (index, guard) = (Turbo::<TappedShm, U64>::create(&pool, "index", 0).unwrap(), pool.pin());
+        let pool: Pool<Shm> = PoolOptions::anonymous().size(1 << 20).hash_seed(seed).create().unwrap();
+        let (index, guard) = (Turbo::<Shm, U64>::create(&pool, "index", 0).unwrap(), pool.pin());
         for key in [0, 1, u64::MAX] {
             assert_eq!(index.remove(&guard, &key), None, "key {key}, seed {seed}");
             assert_eq!(index.insert(&guard, &key, 7).unwrap(), Inserted::New, "key {key}, seed {seed}");

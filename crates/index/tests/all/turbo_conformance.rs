@@ -1,5 +1,4 @@
-//! Tests: TurboHash passes the suite for indexes, with write-backs and without, and for both kinds
-//! of keys.
+//! Tests: TurboHash passes the suite for indexes, on every medium and for both kinds of keys.
 //!
 //! Each medium and each kind of keys occurs, not each pair of them: the code for a pair has no
 //! parts beyond those of the medium and of the keys.
@@ -7,7 +6,7 @@
 use terrace_conformance::{NAME, Setup, point_index, point_index_races};
 use terrace_index::hash::{Turbo, TurboShape};
 use terrace_index::{Bytes, Stored, U64};
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::{TappedPmem, TappedShm, TestRecord};
 
 fn turbo<M: MappedMedium, K: TurboShape>(setup: Setup) -> Turbo<M, K> {
@@ -20,8 +19,8 @@ fn one_shard<M: MappedMedium, K: TurboShape>(setup: Setup) -> Turbo<M, K> {
 }
 
 #[test]
-fn on_shm() {
-    point_index(turbo::<TappedShm, U64>);
+fn on_dram() {
+    point_index(turbo::<Dram, U64>);
 }
 
 #[test]
@@ -31,12 +30,12 @@ fn one_shard_on_counted_pmem() {
 
 #[test]
 fn byte_strings_on_pmem() {
-    point_index(turbo::<TappedPmem, Bytes<TestRecord>>);
+    point_index(turbo::<Pmem, Bytes<TestRecord>>);
 }
 
 #[test]
 fn byte_strings_in_one_shard_on_shm() {
-    point_index(one_shard::<TappedShm, Bytes<TestRecord>>);
+    point_index(one_shard::<Shm, Bytes<TestRecord>>);
 }
 
 #[test]
@@ -45,6 +44,6 @@ fn races_on_pmem() {
 }
 
 #[test]
-fn races_of_byte_strings_on_shm() {
+fn races_of_byte_strings_on_dram() {
     point_index_races(one_shard::<TappedShm, Bytes<TestRecord>>);
 }
