@@ -1,8 +1,8 @@
 //! The multi-threaded targets, by name, and the seed that repeats a run.
 
 use crate::targets::{
-    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine, LevelBytes, LevelU64,
-    RewoBytes, RewoU64, TurboBytes, TurboU64,
+    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine, HotBytes, HotU64,
+    LevelBytes, LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use std::fmt;
@@ -312,7 +312,7 @@ impl ScheduleTarget {
 }
 
 /// All multi-threaded targets.
-pub static SCHEDULE_TARGETS: [ScheduleTarget; 14] = [
+pub static SCHEDULE_TARGETS: [ScheduleTarget; 18] = [
     ScheduleTarget::of::<ClhtU64>(),
     ScheduleTarget::of::<ClhtBytes>(),
     ScheduleTarget::of::<Cells>(),
@@ -327,6 +327,10 @@ pub static SCHEDULE_TARGETS: [ScheduleTarget; 14] = [
     ScheduleTarget::of::<ArtU64>(),
     ScheduleTarget::of::<ArtBytes>(),
     ScheduleTarget::of::<ClhtRemote>(),
+    ScheduleTarget::of::<HotU64>(),
+    ScheduleTarget::of::<HotBytes>(),
+    ScheduleTarget::of::<MasstreeU64>(),
+    ScheduleTarget::of::<MasstreeBytes>(),
 ];
 
 /// The multi-threaded target with this name.
@@ -347,6 +351,10 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         LevelBytes::NAME => random_scenario::<LevelBytes>(seed),
         ArtU64::NAME => random_scenario::<ArtU64>(seed),
         ArtBytes::NAME => random_scenario::<ArtBytes>(seed),
+        MasstreeU64::NAME => random_scenario::<MasstreeU64>(seed),
+        MasstreeBytes::NAME => random_scenario::<MasstreeBytes>(seed),
+        HotU64::NAME => random_scenario::<HotU64>(seed),
+        HotBytes::NAME => random_scenario::<HotBytes>(seed),
         Cells::NAME => random_scenario::<Cells>(seed),
         Blocks::NAME => random_scenario::<Blocks>(seed),
         DirectEngine::NAME => random_scenario::<DirectEngine>(seed),

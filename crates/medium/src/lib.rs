@@ -9,6 +9,7 @@
 //! `docs/model.md` says what each medium keeps through a crash.
 
 mod compare;
+mod extract;
 pub mod files;
 mod flush;
 mod futex;
@@ -26,6 +27,7 @@ pub fn boot_id() -> Option<u128> {
     u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&id| id != 0)
 }
 
+pub use extract::extract_bits;
 pub use flush::FlushInstruction;
 pub use mapping::{Backing, HugePages, MapError, Mapping, Protection};
 pub use media::{Dram, Pmem, Shm};

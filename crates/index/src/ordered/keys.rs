@@ -67,6 +67,8 @@ pub(crate) mod sealed {
         fn key_of<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, leaf: u64) -> Option<KeyBytes<'g>>;
         /// The leaf's word.
         fn word_of<M: MappedMedium>(guard: &Guard<'_, M>, leaf: u64) -> u64;
+        /// What a range tells of a key with this head, its first eight bytes.
+        fn told_of(head: u64) -> Self::Told;
         /// What a range tells of the leaf's key.
         fn told<M: MappedMedium>(guard: &Guard<'_, M>, leaf: u64) -> Self::Told;
         /// Whether a leaf of another key is sound, so that it is not this key's, damaged.
@@ -153,6 +155,11 @@ impl sealed::Order for U64 {
     }
 
     #[inline(always)]
+    fn told_of(head: u64) -> u64 {
+        head
+    }
+
+    #[inline(always)]
     fn told<M: MappedMedium>(guard: &Guard<'_, M>, leaf: u64) -> u64 {
         pair_key(guard, leaf).unwrap_or(0)
     }
@@ -217,6 +224,9 @@ impl<R: RecordKeys> sealed::Order for Bytes<R> {
     fn word_of<M: MappedMedium>(_: &Guard<'_, M>, leaf: u64) -> u64 {
         leaf
     }
+
+    #[inline(always)]
+    fn told_of(_: u64) {}
 
     #[inline(always)]
     fn told<M: MappedMedium>(_: &Guard<'_, M>, _: u64) {}

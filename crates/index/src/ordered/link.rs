@@ -167,6 +167,7 @@ impl Link {
     }
 
     /// Whether this is a whole link, no link, or a removed one.
+    #[inline(always)]
     pub(super) fn is_whole(self) -> bool {
         if self.is_empty() { self.0 == 0 || self == self.removed() } else { self.is_sound() }
     }

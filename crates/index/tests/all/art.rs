@@ -363,8 +363,7 @@ fn root_with_a_changed_word_is_refused() {
     let index = art::<Dram, U64>(4 << 20);
     let pool = index.pool().clone();
     let root = pool.roots()[0].offset.unwrap();
-    let words =
-        [(3, "does not fit its check"), (4, "not of a radix tree for this kind of keys"), (5, "check")];
+    let words = [(3, "does not fit its check"), (4, "not of a tree for this kind of keys"), (5, "check")];
     for (nth, says) in words {
         let word = word(&pool, root + 8 * nth);
         let sound = word.load(pool.medium(), Relaxed);

@@ -3,7 +3,7 @@
 
 use terrace_conformance::{NAME, integers, stored};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::Art;
+use terrace_index::ordered::{Art, Hot, Masstree};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
@@ -36,12 +36,38 @@ fn art<M: MappedMedium>() {
     stored::<Art<M, Strings>, Art<M, U64>, Turbo<M, Strings>>();
 }
 
+fn masstree<M: MappedMedium>() {
+    stored::<Masstree<M, U64>, Masstree<M, Strings>, Art<M, U64>>();
+    stored::<Masstree<M, Strings>, Masstree<M, U64>, Art<M, Strings>>();
+}
+
+#[test]
+fn masstree_is_reopened() {
+    masstree::<Dram>();
+    masstree::<Shm>();
+    masstree::<Pmem>();
+    masstree::<TappedPmem>();
+}
+
+fn hot<M: MappedMedium>() {
+    stored::<Hot<M, U64>, Hot<M, Strings>, Art<M, U64>>();
+    stored::<Hot<M, Strings>, Hot<M, U64>, Art<M, Strings>>();
+}
+
 #[test]
 fn art_is_reopened() {
     art::<Dram>();
     art::<Shm>();
     art::<Pmem>();
     art::<TappedPmem>();
+}
+
+#[test]
+fn hot_is_reopened() {
+    hot::<Dram>();
+    hot::<Shm>();
+    hot::<Pmem>();
+    hot::<TappedPmem>();
 }
 
 #[test]
@@ -88,6 +114,8 @@ fn cached<M: MappedMedium>(pool: &Pool<M>) -> Rewo<M, U64> {
 
 fn check_every_integer<M: MappedMedium>() {
     integers(create::<Art<M, U64>>);
+    integers(create::<Masstree<M, U64>>);
+    integers(create::<Hot<M, U64>>);
     integers(create::<Clht<M, U64>>);
     integers(create::<Turbo<M, U64>>);
     integers(create::<Rewo<M, U64>>);
@@ -142,6 +170,8 @@ fn check_in_used_memory<I: Stored<Medium = Dram> + PointIndex<Medium = Dram, Kin
 #[test]
 fn table_in_used_memory_starts_empty() {
     check_in_used_memory::<Art<_, U64>>();
+    check_in_used_memory::<Masstree<_, U64>>();
+    check_in_used_memory::<Hot<_, U64>>();
     check_in_used_memory::<Clht<_, U64>>();
     check_in_used_memory::<Level<_, U64>>();
     check_in_used_memory::<Rewo<_, U64>>();

@@ -7,7 +7,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
-use terrace_index::ordered::{Art, OrderedKind};
+use terrace_index::ordered::{Art, Hot, Masstree, OrderedKind};
 use terrace_index::{
     CacheBounds, ChangeError, Deferred, Direction, IndexStats, Inserted, KeyKind, PointIndex, RangeIndex,
     StoreError, Stored, Swapped,
@@ -122,6 +122,29 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Level<M, K> {
     }
 }
 
+impl<M: MappedMedium, K: LabKeys> LabIndex for Masstree<M, K> {
+    type Keys = K;
+    /// Those of a node, and of records.
+    const BLOCKS: [usize; 4] = [320, 64, 40, 128];
+    const RANGES: bool = true;
+    /// An empty tree, whose nodes have at most three entries.
+    fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
+        Self::with_width(pool, NAME, 3)
+    }
+    fn visit_range(
+        &self,
+        guard: &Guard<'_, M>,
+        (from, to): (&K::Key, &K::Key),
+        direction: Direction,
+        each: &mut dyn FnMut(u64),
+    ) {
+        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
+            each(word);
+            ControlFlow::Continue(())
+        });
+    }
+}
+
 impl<M: MappedMedium, K: LabKeys> LabIndex for Art<M, K> {
     type Keys = K;
     /// Those of a pair, and of nodes of the kinds 4, 16 and 48.
@@ -130,6 +153,34 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Art<M, K> {
     /// An empty tree.
     fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
         Self::create(pool, NAME, 0)
+    }
+    fn visit_range(
+        &self,
+        guard: &Guard<'_, M>,
+        (from, to): (&K::Key, &K::Key),
+        direction: Direction,
+        each: &mut dyn FnMut(u64),
+    ) {
+        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
+            each(word);
+            ControlFlow::Continue(())
+        });
+    }
+}
+
+impl<M: MappedMedium, K: LabKeys> LabIndex for Hot<M, K> {
+    type Keys = K;
+    /// Those of a pair, and of nodes of two, three and four entries.
+    const BLOCKS: [usize; 4] = [16, 56, 64, 72];
+    const RANGES: bool = true;
+    /// An empty tree of nodes with at most two to four entries, in which an insert replaces at most
+    /// one to three nodes of a path; in one run of eight, of the usual ones.
+    fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
+        let (entries, levels) = (2 + (plan.seed >> 40) % 3, 1 + (plan.seed >> 43) % 3);
+        match plan.seed >> 46 & 7 {
+            0 => Self::create(pool, NAME, 0),
+            _ => Self::with_growth(pool, NAME, entries as usize, levels as usize),
+        }
     }
     fn visit_range(
         &self,

@@ -4,7 +4,7 @@ use super::histories::*;
 use super::index::Index;
 use super::trees;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::Art;
+use terrace_index::ordered::{Art, Hot, Masstree};
 use terrace_index::{Bytes, U64};
 use terrace_medium::MappedMedium;
 use terrace_testkit::TestRecord;
@@ -32,6 +32,14 @@ pub struct LevelBytes;
 pub struct ArtU64;
 /// P-ART with byte strings.
 pub struct ArtBytes;
+/// P-Masstree with `u64` keys, and nodes of at most three.
+pub struct MasstreeU64;
+/// P-Masstree with byte strings, and nodes of at most three.
+pub struct MasstreeBytes;
+/// P-HOT with `u64` keys.
+pub struct HotU64;
+/// P-HOT with byte strings.
+pub struct HotBytes;
 
 impl Target for ClhtU64 {
     const NAME: &'static str = "clht";
@@ -143,6 +151,53 @@ impl Target for ArtBytes {
 
     fn plan(seed: u64) -> Plan {
         trees::plan::<Bytes<TestRecord>>(seed)
+    }
+}
+
+impl Target for MasstreeU64 {
+    const NAME: &'static str = "masstree";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<Masstree<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<U64>(seed)
+    }
+}
+
+impl Target for MasstreeBytes {
+    const NAME: &'static str = "masstree-bytes";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Index<Masstree<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<Bytes<TestRecord>>(seed)
+    }
+}
+
+impl Target for HotU64 {
+    const NAME: &'static str = "hot";
+    const BYTES: (usize, usize) = (96 << 10, 96 << 10);
+    type Subject<M: MappedMedium> = Index<Hot<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::small_plan::<U64>(seed)
+    }
+}
+
+impl Target for HotBytes {
+    const NAME: &'static str = "hot-bytes";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Index<Hot<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::small_plan::<Bytes<TestRecord>>(seed)
+    }
+}
+
+impl HotBytes {
+    /// A plan over these keys, which are in order, for a script: without operations.
+    pub fn plan_over(seed: u64, keys: &[&[u8]]) -> Plan {
+        trees::plan_over::<Bytes<TestRecord>>(seed, keys)
     }
 }
 

@@ -94,6 +94,27 @@ pub(super) fn plan<K: ByteKeys>(seed: u64) -> Plan {
     }
 }
 
+/// A plan for a tree of nodes with few entries: paths, or a few keys that part at bits of one byte.
+pub(super) fn small_plan<K: ByteKeys>(seed: u64) -> Plan {
+    let mut dice = RandomSource::new(seed);
+    let (bytes, hot, there) = if dice.roll(3) == 0 {
+        let count = 6 + dice.roll(8) as usize;
+        let Wide { keys, hot, children } = wide::<K>(&mut dice, count);
+        (keys, hot, children)
+    } else {
+        let bytes: Vec<Vec<u8>> = paths::<K>(&mut dice).into_iter().collect();
+        let (hot, there) = (0..bytes.len(), (0..bytes.len()).collect());
+        (bytes, hot, there)
+    };
+    let share = dice.roll(4);
+    let before = there.into_iter().filter(|_| dice.roll(4) < share).collect::<Vec<Key>>();
+    let gone = before.iter().copied().filter(|_| dice.roll(4) == 0).collect::<Vec<Key>>();
+    let puts = before.into_iter().map(|key| Op::Put(key, 0));
+    let before = numbered(puts.chain(gone.into_iter().map(Op::Remove)));
+    let mix = [EVEN, FILLING, EMPTYING][(share as usize).div_ceil(2)];
+    plan_of::<K>(seed, &mut dice, bytes, hot, (before, mix))
+}
+
 /// A plan over these keys, which are in order, for a script: without operations.
 pub(super) fn plan_over<K: ByteKeys>(seed: u64, keys: &[&[u8]]) -> Plan {
     assert!(keys.is_sorted());

@@ -47,7 +47,7 @@ fn deduplicated_outcomes_read_the_same_words() {
         let explored = outcome.explored;
         (explored.distinct, (explored.runs, explored.points, explored.sampled))
     };
-    for name in ["clht", "turbo-bytes", "rewo", "level", "art", "direct", "pool", "full"] {
+    for name in ["clht", "turbo-bytes", "rewo", "level", "art", "hot", "direct", "pool", "full"] {
         for (profile, run) in [(Profile::Pmem, 1), (Profile::Shm, 2), (Profile::Arm, 3)] {
             let [(each, all), (few, same)] = [1, 1000].map(|often| explored(name, profile, run, often));
             assert_eq!(all, same, "{name}, {profile:?}, run {run}");

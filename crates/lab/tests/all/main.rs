@@ -5,9 +5,11 @@
 macro_rules! on_each_index {
     ($integers:path, $strings:path) => {
         crate::on_each_index! {
-            $integers: turbo "turbo", rewo "rewo", level "level", art "art";
+            $integers: turbo "turbo", rewo "rewo", level "level", art "art", hot "hot",
+                masstree "masstree";
             $strings: turbo_bytes "turbo-bytes", rewo_bytes "rewo-bytes", level_bytes "level-bytes",
-                art_bytes "art-bytes";
+                art_bytes "art-bytes", hot_bytes "hot-bytes",
+                masstree_bytes "masstree-bytes";
         }
     };
     ($($explore:path: $($test:ident $target:literal),+;)+) => {
@@ -24,9 +26,11 @@ pub(crate) use on_each_index;
 mod batches;
 mod crash;
 mod deaths;
+mod hot;
 mod orders;
 mod resizes;
 mod revived;
 mod schedules;
 mod seeds;
+mod steps;
 mod trees;

@@ -2,8 +2,8 @@
 //! collection of deleted slots, and each change of a tree's structure.
 
 use terrace_lab::targets::{
-    ArtBytes, ArtU64, ClhtBytes, ClhtU64, LevelBytes, LevelU64, Resized, RewoBytes, RewoU64, Roots,
-    TurboBytes, TurboU64,
+    ArtBytes, ArtU64, ClhtBytes, ClhtU64, HotBytes, HotU64, LevelBytes, LevelU64, Resized, RewoBytes,
+    RewoU64, Roots, TurboBytes, TurboU64,
 };
 use terrace_lab::{RunSeed, suite};
 use terrace_testkit::crash::{Memory, Op, Plan, Profile, Subject, Target};
@@ -164,6 +164,36 @@ fn art_runs_change_the_structure() {
     }
 }
 
+/// The numbers of runs of a tree in whose part that may crash nodes are split, go, and are replaced
+/// with as many left.
+fn replaced<T: Target>(runs: u64) -> [usize; 3]
+where
+    Store<T>: Resized,
+{
+    let mut all = [0; 3];
+    for plan in plans::<T>(runs) {
+        let (mut done, mut before, mut had) = (0, (0, 0), [false; 3]);
+        after_history::<T>(&plan, |store| {
+            let (replaced, _) = store.resizes();
+            let now = (store.stats().nodes.iter().sum::<u64>(), replaced);
+            let kinds = [now.0 > before.0, now.0 < before.0, now.0 == before.0 && now.1 > before.1];
+            if done >= plan.before.len() {
+                had.iter_mut().zip(kinds).for_each(|(had, is_so)| *had |= is_so);
+            }
+            (before, done) = (now, done + 1);
+        });
+        all.iter_mut().zip(had).for_each(|(all, had)| *all += usize::from(had));
+    }
+    all
+}
+
+#[test]
+fn hot_runs_change_the_structure() {
+    for replaced in [replaced::<HotU64>(200), replaced::<HotBytes>(200)] {
+        assert!(replaced.into_iter().all(|runs| runs >= 100), "{replaced:?} of 200");
+    }
+}
+
 #[test]
 fn turbo_runs_collect_deleted_slots() {
     let found = [collections_of_garbage::<TurboU64>(100), collections_of_garbage::<TurboBytes>(100)];
@@ -183,6 +213,8 @@ fn tables_are_resized_after_a_recovery() {
         resized_after::<LevelBytes>(),
         resized_after::<ArtU64>(),
         resized_after::<ArtBytes>(),
+        resized_after::<HotU64>(),
+        resized_after::<HotBytes>(),
     ];
     assert!(shares.into_iter().all(|share| share >= 25), "{shares:?} of 100");
 }

@@ -59,6 +59,18 @@ fn art_survives_a_kill_and_then_a_power_failure() {
 }
 
 #[test]
+fn hot_survives_a_kill_and_then_a_power_failure() {
+    assert_survives("hot", 0..3, 32);
+    assert_survives("hot-bytes", 0..2, 32);
+}
+
+#[test]
+fn masstree_survives_a_kill_and_then_a_power_failure() {
+    assert_survives("masstree", 0..3, 32);
+    assert_survives("masstree-bytes", 0..2, 32);
+}
+
+#[test]
 fn pool_survives_a_kill_and_then_a_power_failure() {
     assert_survives("pool", 0..3, 32);
     // An open trusted a superblock that was not durable yet, and overwrote the other copy.

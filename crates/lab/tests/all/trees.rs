@@ -1,67 +1,20 @@
 //! The steps by which a tree changes its structure: threads that stop, die or lose power at each of
 //! them, and other threads that come upon what is there.
 
+use super::steps::{Outcome, PMEM, acts, outcome, outcome_without_power, put, put_of, script};
 use std::ops::Range;
 use terrace_index::Direction;
 use terrace_lab::targets::{ArtBytes, ArtU64, RECOUNT};
-use terrace_testkit::crash::{Key, Lab, Limits, Memory, Op, Plan, Profile, Seen, Target, Version, Violation};
+use terrace_testkit::crash::{Key, Lab, Limits, Op, Plan, Seen, Version};
 use terrace_testkit::schedule::cues::{after, before, to};
-use terrace_testkit::schedule::{
-    Breakpoint, CrashSettings, LIMITS, Policy, Scenario, Scheduler, Slice, Stop, ThreadCrash, ThreadOp, run,
-};
+use terrace_testkit::schedule::{Policy, Scenario, Slice, Stop, ThreadCrash, ThreadOp};
 use terrace_testkit::stride;
-
-/// The profile of the runs that lose power.
-const PMEM: Profile = Profile::Pmem;
-
-fn put(key: Key) -> Op {
-    Op::Put(key, 0x1000 + key as Version)
-}
-
-fn acts(ops: &[Op]) -> Vec<ThreadOp> {
-    ops.iter().cloned().map(ThreadOp::Do).collect()
-}
 
 /// A plan over these keys, some of which are there at first.
 fn strings(keys: &[&str], there: &[Key]) -> Plan {
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
     let before = there.iter().map(|&key| Op::Put(key, 1 + key as Version)).collect();
     Plan { before, ..ArtBytes::plan_over(2, &keys) }
-}
-
-/// How a run ended: what is wrong, and whether threads died.
-struct Outcome {
-    wrong: Option<Violation>,
-    has_died: bool,
-}
-
-impl Outcome {
-    fn of(wrong: Option<Violation>, has_died: bool) -> Self {
-        let wrong = wrong.filter(|wrong| !wrong.contains("of the script was not reached"));
-        Self { wrong, has_died }
-    }
-}
-
-/// A run in this order, without a power failure.
-fn outcome<T: Target>(scenario: &Scenario, policy: &Policy, seed: u64) -> Outcome {
-    let memory = Memory::<true>::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run");
-    match run::<T, true>(&Scheduler::new(), memory, scenario, policy, seed) {
-        Ok(run) => Outcome::of(run.wrong, !run.ran.died.is_empty()),
-        Err(wrong) => Outcome::of(Some(wrong), false),
-    }
-}
-
-/// A run in this order, in which power fails at one event in so many.
-fn outcome_without_power<T: Target>(scenario: &Scenario, policy: &Policy, events_one_in: u64) -> Outcome {
-    let seen = Seen::new();
-    let limits = Limits { events_one_in: [events_one_in, 1], ..LIMITS };
-    let crashes = CrashSettings { profile: PMEM, limits, seen: &seen, is_over: &|| false, fault: None };
-    let outcome = crashes.run::<T>(&Scheduler::new(), scenario, policy, 1);
-    Outcome::of(outcome.finding.map(|crash| crash.wrong), outcome.deaths > 0)
-}
-
-fn script(breakpoints: &[Breakpoint]) -> Policy {
-    Policy::Cued(breakpoints.to_vec())
 }
 
 /// The walk has passed a node, and not yet the node below. That one goes, its last child moves up,
@@ -112,9 +65,9 @@ fn reader_clears_no_link_that_came_back() {
                 let reads = vec![ThreadOp::Get(read), ThreadOp::Get(gone)];
                 let scenario = Scenario::of(plan, vec![acts(&ops), reads]);
                 let policy = script(&[
-                    to(0, after("art.link")),
-                    to(1, before("art.clean")),
-                    to(0, Stop::After("art.link", stored)),
+                    to(0, after("tree.link")),
+                    to(1, before("tree.clean")),
+                    to(0, Stop::After("tree.link", stored)),
                     to(1, Stop::End),
                     to(0, Stop::End),
                 ]);
@@ -156,10 +109,6 @@ struct Change {
     there: Range<Key>,
     ops: &'static [Op],
     later: &'static [Op],
-}
-
-const fn put_of(key: Key) -> Op {
-    Op::Put(key, 0x2000 + key as Version)
 }
 
 const CHANGES: [Change; 9] = [

@@ -2,9 +2,10 @@
 
 use super::super::keys::{KEY_MAX, OrderedKind, pair_word};
 use super::super::link::Link;
+use super::super::links::{load, store};
 use super::find::Ended;
 use super::locate::{Above, End, Spot};
-use super::node::{Kind, Node, Slot, load, store};
+use super::node::{Kind, Node, Slot};
 use super::ops::Art;
 use super::root::Holder;
 use crate::{ChangeError, Damage, Decision, Fencing};

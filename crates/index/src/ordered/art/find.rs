@@ -2,7 +2,8 @@
 
 use super::super::keys::{Found, OrderedKind};
 use super::super::link::{EMPTY, LEAF, Link};
-use super::node::{Node, Slot, load};
+use super::super::links::load;
+use super::node::{Node, Slot};
 use super::tree::Tree;
 use crate::Damage;
 use terrace_medium::{MappedMedium, Word};
@@ -71,18 +72,6 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 Ended::Found(found)
             }
             Found::Other => Ended::Other(link),
-        }
-    }
-
-    /// Persists a pair that was read behind `link`, unless its word was durable: the link has not
-    /// become dirty. (A node that is replaced makes its links dirty first, see `reshape`.)
-    #[inline(always)]
-    pub(super) fn persist_pair(&self, word: &Word, link: Link) {
-        if M::VOLATILE_CACHE && K::LEAF_BYTES > 0 && load(self.pool.medium(), word) != link {
-            let region = self.pool.region();
-            region.write_back_bytes(link.offset(), K::LEAF_BYTES);
-            // PERSIST: a word that an update has stored and not fenced, before it is returned.
-            region.fence();
         }
     }
 

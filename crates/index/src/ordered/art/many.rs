@@ -1,15 +1,14 @@
-//! Reads of many keys, side by side: each takes one step while the next line of all is fetched.
+//! Reads of many keys, side by side.
 
 use super::super::keys::OrderedKind;
 use super::super::link::{EMPTY, LEAF, Link};
+use super::super::links::load;
+use super::super::together::search_together;
 use super::find::Ended;
-use super::node::{Kind, Node, load};
+use super::node::{Kind, Node};
 use super::tree::Tree;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::Guard;
-
-/// Cache misses of a core that can overlap.
-const BATCH: usize = 16;
 
 /// A search in progress.
 struct Descent<'g, 'k, Key: ?Sized> {
@@ -31,26 +30,16 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     ) where
         K::Key: 'k,
     {
-        let (mut keys, mut done) = (keys.into_iter(), 0);
-        loop {
-            let mut batch = [const { None }; BATCH];
-            let mut len = 0;
-            let link = load(self.pool.medium(), self.root_link());
-            for key in keys.by_ref().take(BATCH) {
-                batch[len] = Some(Descent { key, word: self.root_link(), link, base: 0, found: None });
-                len += 1;
-            }
-            let batch = &mut batch[..len];
-            while batch.iter_mut().flatten().fold(false, |going, descent| self.step(guard, descent) | going) {
-            }
-            for descent in batch.iter().flatten() {
-                each(done, descent.found.flatten());
-                done += 1;
-            }
-            if len < BATCH {
-                return;
-            }
-        }
+        let start = |key| {
+            let (word, link) = (self.root_link(), load(self.pool.medium(), self.root_link()));
+            Descent { key, word, link, base: 0, found: None }
+        };
+        search_together(
+            keys,
+            start,
+            |descent| self.step(guard, descent),
+            |nth, descent| each(nth, descent.found.flatten()),
+        );
     }
 
     /// Follows the link of a search, whose line was prefetched, and prefetches the next. Returns

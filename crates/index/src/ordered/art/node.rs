@@ -24,6 +24,7 @@
 //! last recount that has passed the node (see `trace`).
 
 use super::super::link::{EMPTY, KindBits, LEAF, Link};
+use super::super::links::load;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{LINE, Line, Medium, Offset, Region, Word};
 use terrace_pool::Lock;
@@ -349,23 +350,6 @@ impl<'g> Node<'g> {
             Kind::Full => ((LINKS_256 as u64 + u64::from(byte)) * 8) & !63,
         }
     }
-}
-
-/// Loads a link.
-///
-/// ORDER: Acquire: pairs with the Release of the store that published it. What it leads to is
-/// visible.
-#[inline(always)]
-pub(super) fn load<M: Medium>(medium: &M, word: &Word) -> Link {
-    Link(word.load(medium, Acquire))
-}
-
-/// Stores a link.
-///
-/// ORDER: Release: a reader that sees the link sees what it leads to.
-#[inline(always)]
-pub(super) fn store<M: Medium>(medium: &M, word: &Word, link: Link) {
-    word.store(medium.point("art.link"), link.0, Release);
 }
 
 /// The link of `byte` among links in no order. A link and a removed one of the same byte may both

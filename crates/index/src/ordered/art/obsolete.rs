@@ -1,43 +1,22 @@
-//! Marks of nodes that were replaced, and what a death between mark and swap leaves.
-//!
-//! A writer that replaces a node marks it, then swaps the link to it, under the node's lock and its
-//! parent's. A writer that gets the lock of a marked node afterwards knows that the node is no
-//! longer in the tree, and starts again. If the thread that marked the node dies before the swap,
-//! the node stays in the tree, marked. Its mark means nothing then: a writer that holds the lock of
-//! the parent, which is in the tree, finds the link to the node there, and clears the mark.
-//!
-//! The mark carries the pool's generation, since a crash may keep a mark and lose the swap. So do
-//! hints and counts, which are never persisted (see `node`). It has 16 bits: after a *cycle* of
-//! 65,535 generations the marks come again, and what has an old one would count as of this
-//! generation. So the first open of a cycle clears all marks, before anything else uses the tree.
+//! Nodes that were replaced: their locks, and their marks (see `ordered/obsolete`). Hints and
+//! counts, which are never persisted, carry the mark of their generation, too (see `node`).
 
 use super::super::keys::OrderedKind;
 use super::node::Node;
-use super::root::{Holder, ROOT_CYCLE};
+use super::root::Holder;
 use super::tree::Tree;
 use crate::Damage;
-use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::{Guard, Locked};
-
-/// The mark of a generation of the pool.
-pub(super) fn mark_of(generation: u32) -> u16 {
-    (generation % u32::from(u16::MAX)) as u16 + 1
-}
-
-/// The cycle of a generation of the pool: no two generations of one have the same mark.
-fn cycle_of(generation: u32) -> u64 {
-    u64::from(generation / u32::from(u16::MAX))
-}
 
 impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// Clears the marks of earlier cycles. Called by an open, before any other use.
     pub(super) fn begin_cycle(&self) {
+        self.begin_cycle_with(|| self.clear_all_marks());
+    }
+
+    fn clear_all_marks(&self) {
         let (medium, region) = (self.pool.medium(), self.pool.region());
-        let (cycle, known) = (cycle_of(self.pool.generation()), &self.root[1].0[ROOT_CYCLE]);
-        if known.load(medium, Relaxed) == cycle {
-            return;
-        }
         let mut links = vec![(self.root_link(), 0)];
         while let Some((word, base)) = links.pop() {
             let link = self.follow_locked(word);
@@ -52,11 +31,6 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             node.marked_lines().iter().for_each(|line| region.write_back(line));
             links.extend(std::iter::once(node.here()).chain(node.links()).map(|word| (word, level + 1)));
         }
-        // PERSIST: the cleared marks, before the cycle says that there are none. Until then, the
-        // next open clears them again.
-        region.fence();
-        known.store(medium, cycle, Relaxed);
-        region.persist(&self.root[1]);
     }
 
     /// Whether a node is marked. The root never is.

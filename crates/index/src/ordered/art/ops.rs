@@ -1,11 +1,10 @@
 //! The tree as an index: its operations.
 
+use super::super::base::BASE_BYTES;
 use super::super::keys::OrderedKind;
 use super::find::Ended;
 use super::node::{KINDS, Kind, RESHAPED};
-use super::root::Root;
 use super::tree::Tree;
-use crate::count::STRIPES;
 use crate::{
     ChangeError, Damage, Decision, Deferred, Direction, Fencing, IndexStats, Key, KeyKind, Place, PointIndex,
     RangeIndex,
@@ -125,10 +124,7 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for Art<M, K> {
             // The root's place, and each node's places for children and for the key that ends
             // there.
             slots: 1 + sum(|kind| kind.places() as u64 + 1),
-            bytes: sum(|kind| kind.bytes() as u64)
-                + keys * K::LEAF_BYTES as u64
-                + size_of::<Root>() as u64
-                + STRIPES * 64,
+            bytes: sum(|kind| kind.bytes() as u64) + keys * K::LEAF_BYTES as u64 + BASE_BYTES,
             nodes,
             resizes: self.tree.count().figure(RESHAPED),
             ..IndexStats::default()

@@ -7,9 +7,11 @@
 //! A walk reads each link once. A node that is replaced meanwhile keeps its content (invariant 1).
 //! So a key that is there throughout is visited exactly once.
 
-use super::super::keys::{KeyBytes, OrderedKind};
+use super::super::ends::End;
+use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};
-use super::node::{Kind, Node, Slot, load};
+use super::super::links::load;
+use super::node::{Kind, Node, Slot};
 use super::tree::Tree;
 use crate::{Direction, Place};
 use std::cmp::Ordering::{Equal, Greater, Less};
@@ -35,6 +37,13 @@ enum Edge {
     Unknown,
 }
 
+impl Edge {
+    /// How all keys lie to an end.
+    fn of(end: &End<'_>) -> Self {
+        if end.bytes.is_some() { Self::Along } else { Self::Inside }
+    }
+}
+
 /// The edges of both ends.
 #[derive(Clone, Copy)]
 struct Edges {
@@ -55,58 +64,6 @@ struct Pending<'g> {
     edges: Edges,
     /// The byte of the next child, if the links before it were followed.
     next: Option<u8>,
-}
-
-/// An end of a range, in bytes.
-struct End<'k> {
-    bytes: Option<KeyBytes<'k>>,
-    is_included: bool,
-}
-
-impl<'k> End<'k> {
-    fn of<K: OrderedKind>(bound: Bound<&'k K::Key>) -> Self {
-        match bound {
-            Bound::Included(key) => Self { bytes: Some(K::bytes(key)), is_included: true },
-            Bound::Excluded(key) => Self { bytes: Some(K::bytes(key)), is_included: false },
-            Bound::Unbounded => Self { bytes: None, is_included: true },
-        }
-    }
-
-    fn behind(bytes: &'k [u8]) -> Self {
-        Self { bytes: Some(KeyBytes::String(bytes)), is_included: false }
-    }
-
-    const NONE: Self = Self { bytes: None, is_included: true };
-
-    fn edge(&self) -> Edge {
-        if self.bytes.is_some() { Edge::Along } else { Edge::Inside }
-    }
-
-    /// The end's byte at `level`; `None` behind its last one.
-    fn byte(&self, level: usize) -> Option<u8> {
-        self.bytes.as_ref().and_then(|bytes| bytes.get(level).copied())
-    }
-
-    /// How `path`, the bytes from `base` on of all keys somewhere, compares with the end's; equal
-    /// if the end goes on behind them or ends with them.
-    fn compare(&self, path: &[u8], base: usize) -> std::cmp::Ordering {
-        let Some(bytes) = &self.bytes else { return Equal };
-        let end = bytes.get(base..).unwrap_or_default();
-        let same = &end[..end.len().min(path.len())];
-        match path[..same.len()].cmp(same) {
-            Equal if same.len() < path.len() => Greater,
-            ordering => ordering,
-        }
-    }
-
-    /// Whether a key is on the side of the end that `inside` names, or at the end and included.
-    fn admits(&self, key: &[u8], inside: std::cmp::Ordering) -> bool {
-        let Some(bytes) = &self.bytes else { return true };
-        match key.cmp(bytes) {
-            Equal => self.is_included,
-            ordering => ordering == inside,
-        }
-    }
 }
 
 /// A walk over a part of the tree.
@@ -182,7 +139,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         direction: Direction,
         expected: usize,
     ) -> Walk<'w, 'g, M, K> {
-        let edges = Edges { low: low.edge(), high: high.edge() };
+        let edges = Edges { low: Edge::of(&low), high: Edge::of(&high) };
         let slot = (self.root_link(), self.follow(self.root_link()));
         let mut stack = Vec::with_capacity(STACK);
         stack.push(Pending { slot, base: 0, edges, next: None });

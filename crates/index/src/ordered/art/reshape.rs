@@ -6,10 +6,11 @@
 
 use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};
+use super::super::links::{load, store};
 use super::build::Content;
 use super::change::Tried;
 use super::locate::{Above, Spot};
-use super::node::{Kind, Node, Prefix, RESHAPED, Slot, load, store};
+use super::node::{Kind, Node, Prefix, RESHAPED, Slot};
 use super::ops::Art;
 use super::root::Holder;
 use crate::{Damage, Decision, Fencing};

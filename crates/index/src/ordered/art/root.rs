@@ -1,31 +1,9 @@
-//! The root block, and whatever holds a link: the root or a node.
-//!
-//! ```text
-//!   line 0 | lock | shape | link to the tree | stripes | kind of keys | check | 0 | 0 |
-//!   line 1 | count mode | base | number of the last recount | cycle | 0 ... |  (see count.rs)
-//! ```
-//! The cycle is that of the generations whose marks the nodes may have (see `obsolete`).
+//! Whatever holds a link: the root or a node.
 
+use super::super::base::{ROOT_LOCK, ROOT_SHAPE, Root};
 use super::node::{Node, Shape};
-use terrace_medium::{Line, Medium, Word};
+use terrace_medium::{Medium, Word};
 use terrace_pool::Lock;
-
-pub(super) type Root = [Line; 2];
-
-pub(super) const ROOT_LOCK: usize = 0;
-pub(super) const ROOT_SHAPE: usize = 1;
-pub(super) const ROOT_LINK: usize = 2;
-pub(super) const ROOT_STRIPES: usize = 3;
-pub(super) const ROOT_KIND: usize = 4;
-pub(super) const ROOT_CHECK: usize = 5;
-/// In the second line.
-pub(super) const ROOT_CYCLE: usize = 3;
-
-/// The value of [`ROOT_CHECK`]. It differs for any other place of the stripes.
-pub(super) fn root_check(kind: u64, stripes: u64) -> u64 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    (kind ^ ODD).rotate_left(29) ^ stripes.wrapping_mul(ODD)
-}
 
 /// What holds a link: a node, or the root above all nodes.
 #[derive(Clone, Copy)]

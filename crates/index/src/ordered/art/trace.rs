@@ -13,9 +13,8 @@
 use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};
 use super::node::{KINDS, Node, Slot};
-use super::root::{Holder, Root};
+use super::root::Holder;
 use super::tree::Tree;
-use crate::count::STRIPES;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::{Guard, Locked, Marker};
 
@@ -45,8 +44,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         marker: &mut Marker<'_>,
         each: impl FnMut(&mut Marker<'_>, u64),
     ) {
-        marker.mark(self.root.offset().raw(), size_of::<Root>());
-        marker.mark(self.stripes.offset().raw(), STRIPES as usize * 64);
+        self.mark_own(marker);
         let number = self.count().start_numbered_recount();
         // PERSIST: the number. So none that a node has kept through a crash is given again.
         self.pool.region().persist(&self.root[1]);

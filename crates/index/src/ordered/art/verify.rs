@@ -2,8 +2,9 @@
 
 use super::super::keys::{KeyBytes, OrderedKind};
 use super::super::link::{LEAF, Link};
+use super::super::links::load;
 use super::find::Ended;
-use super::node::{Kind, Node, Prefix, Slot, load};
+use super::node::{Kind, Node, Prefix, Slot};
 use super::tree::Tree;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
@@ -40,7 +41,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         let counted = self.count().len();
         if check.findings.is_empty() && counted != check.keys {
             let expected = format!("a count of {} keys", check.keys);
-            check.find(self.stripes.offset().raw(), expected, format!("{counted}"));
+            check.find(self.stripes_at(), expected, format!("{counted}"));
         }
         check.findings
     }

@@ -1,5 +1,6 @@
 //! Tests of `node.rs`.
 
+use super::super::super::links::store;
 use super::*;
 use terrace_medium::{Dram, MappedMedium, Mapping};
 

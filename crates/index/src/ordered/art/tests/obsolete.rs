@@ -1,25 +1,14 @@
 //! Tests of `obsolete.rs`.
 
+use super::super::super::base::ROOT_CYCLE;
+use super::super::super::obsolete::cycle_of;
 use super::super::node::{HINTS, NO_HINTS, Node};
 use super::super::ops::Art;
 use super::*;
 use crate::{PointIndex, Stored, U64};
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::Dram;
 use terrace_pool::Pool;
-
-#[test]
-fn mark_is_never_zero() {
-    let marks = [0, 1, 65_533, 65_534, 65_535, 65_536, u32::MAX].map(mark_of);
-    assert_eq!(marks, [1, 2, 65_534, 65_535, 1, 2, 1]);
-}
-
-#[test]
-fn generations_of_a_cycle_have_marks_of_their_own() {
-    for generation in [0, 1, 65_534, 65_535, 131_069, 131_070, u32::MAX - 1] {
-        let next = generation + 1;
-        assert_eq!(cycle_of(next) != cycle_of(generation), mark_of(next) == 1, "{generation}");
-    }
-}
 
 /// Hints that a crash has kept from a generation with the mark of this one, before most keys
 /// came.

@@ -1,0 +1,53 @@
+//! The ends of a range, as bytes of keys.
+
+use super::keys::{KeyBytes, OrderedKind};
+use std::cmp::Ordering::{Equal, Greater};
+use std::ops::Bound;
+
+/// An end of a range.
+pub(super) struct End<'k> {
+    pub(super) bytes: Option<KeyBytes<'k>>,
+    pub(super) is_included: bool,
+}
+
+impl<'k> End<'k> {
+    pub(super) const NONE: Self = Self { bytes: None, is_included: true };
+
+    pub(super) fn of<K: OrderedKind>(bound: Bound<&'k K::Key>) -> Self {
+        match bound {
+            Bound::Included(key) => Self { bytes: Some(K::bytes(key)), is_included: true },
+            Bound::Excluded(key) => Self { bytes: Some(K::bytes(key)), is_included: false },
+            Bound::Unbounded => Self::NONE,
+        }
+    }
+
+    pub(super) fn behind(bytes: &'k [u8]) -> Self {
+        Self { bytes: Some(KeyBytes::String(bytes)), is_included: false }
+    }
+
+    /// The end's byte at `level`; `None` behind its last one.
+    pub(super) fn byte(&self, level: usize) -> Option<u8> {
+        self.bytes.as_ref().and_then(|bytes| bytes.get(level).copied())
+    }
+
+    /// How `path`, the bytes from `base` on of all keys somewhere, compares with the end's; equal
+    /// if the end goes on behind them or ends with them.
+    pub(super) fn compare(&self, path: &[u8], base: usize) -> std::cmp::Ordering {
+        let Some(bytes) = &self.bytes else { return Equal };
+        let end = bytes.get(base..).unwrap_or_default();
+        let same = &end[..end.len().min(path.len())];
+        match path[..same.len()].cmp(same) {
+            Equal if same.len() < path.len() => Greater,
+            ordering => ordering,
+        }
+    }
+
+    /// Whether a key is on the side of the end that `inside` names, or at the end and included.
+    pub(super) fn admits(&self, key: &[u8], inside: std::cmp::Ordering) -> bool {
+        let Some(bytes) = &self.bytes else { return true };
+        match key.cmp(bytes) {
+            Equal => self.is_included,
+            ordering => ordering == inside,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Walks in the order of keys, both ways.
+//!
+//! A walk reads a leaf at once: its entries are those of one permutation. Forwards, the next leaf
+//! is the one of the leaf's high slice; backwards, the one of the slice below its low slice, which
+//! a new way down finds. Entries that were visited are left out, so a split or a removal meanwhile
+//! costs neither a key nor a second visit. The memory of a leaf's records is fetched side by side.
+
+use super::super::ends::End;
+use super::super::keys::{KeyBytes, OrderedKind};
+use super::entry::{Entry, SLICE};
+use super::frame::{Edge, Edges, Frame, Item};
+use super::node::Node;
+use super::tree::Tree;
+use crate::{Direction, Place};
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::ops::{Bound, ControlFlow};
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
+
+/// A walk over a part of the tree.
+struct Walk<'w, 'g, M: MappedMedium, K: OrderedKind> {
+    tree: &'g Tree<M, K>,
+    guard: &'g Guard<'g, M>,
+    low: End<'w>,
+    high: End<'w>,
+    direction: Direction,
+    /// Keys that the caller still expects.
+    expected: usize,
+    frames: Vec<Frame<'g>>,
+}
+
+impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
+    /// See [`RangeIndex::range`](crate::RangeIndex::range).
+    pub(super) fn range_from_to(
+        &'g self,
+        guard: &'g Guard<'g, M>,
+        (from, to): (Bound<&K::Key>, Bound<&K::Key>),
+        direction: Direction,
+        expected: usize,
+        mut each: impl FnMut(K::Told, u64) -> ControlFlow<()>,
+    ) {
+        let mut walk = self.walk(guard, (End::of::<K>(from), End::of::<K>(to)), direction, expected);
+        while let Some((slice, word)) = walk.next() {
+            if each(K::told_of(slice), word).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// See [`PointIndex::scan`](crate::PointIndex::scan).
+    pub(super) fn scan_from(
+        &'g self,
+        guard: &'g Guard<'g, M>,
+        from: &Place,
+        at_least: usize,
+        mut each: impl FnMut(u64),
+    ) -> Place {
+        let low = match from {
+            Place::Start => End::NONE,
+            Place::After(key) => End::behind(key),
+            Place::End => return Place::End,
+            Place::Hash(_) => panic!("an index by order has no place of a hash"),
+        };
+        let mut walk = self.walk(guard, (low, End::NONE), Direction::Forward, at_least);
+        let mut seen = 0;
+        while let Some((slice, word)) = walk.next() {
+            each(word);
+            seen += 1;
+            // Behind an unsound record there is no place to stop at.
+            if seen >= at_least
+                && let Some(key) = self.key_at(guard, slice, word)
+            {
+                return Place::After(Box::from(&*key));
+            }
+        }
+        Place::End
+    }
+
+    /// The key of a leaf's entry; `None` if there is no sound record.
+    pub(super) fn key_at<'k>(&self, guard: &'k Guard<'_, M>, slice: u64, word: u64) -> Option<KeyBytes<'k>> {
+        match Self::INLINE {
+            true => Some(KeyBytes::Integer(slice.to_be_bytes())),
+            false => K::key_of(guard, word),
+        }
+    }
+
+    fn walk<'w>(
+        &'g self,
+        guard: &'g Guard<'g, M>,
+        (low, high): (End<'w>, End<'w>),
+        direction: Direction,
+        expected: usize,
+    ) -> Walk<'w, 'g, M, K> {
+        let mut walk = Walk { tree: self, guard, low, high, direction, expected, frames: Vec::new() };
+        let edge = |end: &End<'_>| if end.bytes.is_some() { Edge::Along } else { Edge::Inside };
+        let edges = Edges { low: edge(&walk.low), high: edge(&walk.high) };
+        // Damage is recorded.
+        if let Ok(root) = self.top() {
+            walk.enter(root, 0, edges);
+        }
+        walk
+    }
+}
+
+impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
+    /// The slice and the word of the next key in the range.
+    fn next(&mut self) -> Option<(u64, u64)> {
+        loop {
+            let frame = self.frames.last_mut()?;
+            match frame.next() {
+                None => {
+                    let filled = self.tree.fill(frame, (&self.low, &self.high));
+                    match filled {
+                        Ok(true) => self.prefetch_items(),
+                        // What lies behind damage is left out; the damage is recorded.
+                        Ok(false) | Err(_) => _ = self.frames.pop(),
+                    }
+                }
+                Some(item) => {
+                    let (leaf, depth) = (frame.leaf, frame.depth);
+                    if let Some(found) = self.visit(item, leaf, depth) {
+                        self.expected = self.expected.saturating_sub(1);
+                        return Some(found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The slice and the word of an entry, unless it is a layer, which is entered, or its key is
+    /// outside the range.
+    fn visit(&mut self, item: Item, leaf: Node<'g>, depth: usize) -> Option<(u64, u64)> {
+        let Item { piece, word, edges } = item;
+        if Tree::<M, K>::INLINE {
+            return Some((piece.slice, word));
+        }
+        let entry = Entry(word);
+        if entry.is_layer() {
+            if let Ok(root) = self.tree.layer_of(leaf, (piece.slice, entry), depth) {
+                self.enter_below(root, depth + 1, edges);
+            }
+            return None;
+        }
+        if !entry.is_sound(piece.slice) {
+            self.tree.damaged_entry(leaf);
+            return None;
+        }
+        let is_inside = edges.are_inside() || self.admits(entry.offset());
+        is_inside.then(|| (piece.slice, K::word_of(self.guard, entry.offset())))
+    }
+
+    /// Whether a record's key is in the range. A record whose key cannot be read is: the caller
+    /// reports it.
+    fn admits(&self, record: u64) -> bool {
+        let Some(key) = K::key_of(self.guard, record) else { return true };
+        self.low.admits(&key, Greater) && self.high.admits(&key, Less)
+    }
+
+    /// Enters a layer whose keys share the bytes up to its depth. Those from `depth` on have not
+    /// been compared with the ends yet.
+    fn enter_below(&mut self, root: Node<'g>, depth: usize, mut edges: Edges) {
+        let own = root.shape(self.tree.pool.medium()).depth();
+        if own > depth && (edges.low == Edge::Along || edges.high == Edge::Along) {
+            let (from, to) = (depth * SLICE, own * SLICE);
+            let key = self.tree.any_key(self.guard, root);
+            let path = key.as_ref().and_then(|key| key.get(from..to));
+            if edges.low == Edge::Along {
+                match path.map(|path| self.low.compare(path, from)) {
+                    Some(Less) => return,
+                    Some(Greater) => edges.low = Edge::Inside,
+                    Some(Equal) => {}
+                    None => edges.low = Edge::Unknown,
+                }
+            }
+            if edges.high == Edge::Along {
+                match path.map(|path| self.high.compare(path, from)) {
+                    Some(Greater) => return,
+                    Some(Less) => edges.high = Edge::Inside,
+                    Some(Equal) => {}
+                    None => edges.high = Edge::Unknown,
+                }
+            }
+        }
+        self.enter(root, own, edges);
+    }
+
+    fn enter(&mut self, root: Node<'g>, depth: usize, edges: Edges) {
+        let mut frame = Frame::new(root, depth, edges, self.direction);
+        frame.begin((&self.low, &self.high));
+        self.frames.push(frame);
+    }
+
+    /// Prefetches what the entries of the leaf lead to, as far as the caller expects them.
+    fn prefetch_items(&self) {
+        if Tree::<M, K>::INLINE {
+            return;
+        }
+        for item in self.frames.iter().flat_map(Frame::rest).take(self.expected.max(1)) {
+            let entry = Entry(item.word);
+            match entry.is_layer() {
+                true => self.tree.prefetch(entry.offset()),
+                false => K::prefetch(self.guard, entry.offset()),
+            }
+        }
+    }
+}
