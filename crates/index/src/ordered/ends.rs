@@ -1,6 +1,7 @@
 //! The ends of a range, as bytes of keys.
 
 use super::keys::{KeyBytes, OrderedKind};
+use crate::Place;
 use std::cmp::Ordering::{Equal, Greater};
 use std::ops::Bound;
 
@@ -21,8 +22,17 @@ impl<'k> End<'k> {
         }
     }
 
-    pub(super) fn behind(bytes: &'k [u8]) -> Self {
-        Self { bytes: Some(KeyBytes::String(bytes)), is_included: false }
+    /// The lower end of a scan from a place; `None` if that is behind all keys.
+    ///
+    /// # Panics
+    /// If it is a place in an index by hash.
+    pub(super) fn of_place(place: &'k Place) -> Option<Self> {
+        match place {
+            Place::Start => Some(Self::NONE),
+            Place::After(key) => Some(Self { bytes: Some(KeyBytes::String(key)), is_included: false }),
+            Place::End => None,
+            Place::Hash(_) => panic!("an index by order has no place of a hash"),
+        }
     }
 
     /// The end's byte at `level`; `None` behind its last one.

@@ -81,12 +81,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         at_least: usize,
         mut each: impl FnMut(u64),
     ) -> Place {
-        let low = match from {
-            Place::Start => End::NONE,
-            Place::After(key) => End::behind(key),
-            Place::End => return Place::End,
-            Place::Hash(_) => panic!("an index by order has no place of a hash"),
-        };
+        let Some(low) = End::of_place(from) else { return Place::End };
         let mut walk = self.walk(guard, (low, End::NONE), Direction::Forward, at_least);
         let mut seen = 0;
         while let Some((place, link)) = walk.next() {
