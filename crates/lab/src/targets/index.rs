@@ -3,6 +3,7 @@
 use super::histories::*;
 use super::options::{is_unmade, options, shared, written};
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
@@ -312,7 +313,9 @@ where
         }
     }
 
-    fn write(&self, op: &Op) -> Result<Option<Version>, ChangeError> {
+    /// Does an operation. `done` counts those of several puts that are done: a second try goes on
+    /// behind them, since another thread may have changed their keys meanwhile.
+    fn write(&self, op: &Op, done: &Cell<usize>) -> Result<Option<Version>, ChangeError> {
         let guard = self.index.pool().pin();
         let retired = |word: Option<u64>| {
             word.map(|word| {
@@ -374,7 +377,7 @@ where
                 self.scribble(step >> 32);
                 Ok(None)
             }
-            Op::Puts(ref puts) => self.put_many(&guard, puts).map(|()| None),
+            Op::Puts(ref puts) => self.put_many(&guard, puts, done).map(|()| None),
             Op::Batch(_) | Op::Background(_) => {
                 self.index.maintain(&guard);
                 Ok(None)
@@ -382,10 +385,15 @@ where
         }
     }
 
-    /// Puts several keys with one fence at the end.
-    fn put_many(&self, guard: &Guard<'_, M>, puts: &[(Key, Version)]) -> Result<(), ChangeError> {
+    /// Puts several keys, but for those that are done, with one fence at the end.
+    fn put_many(
+        &self,
+        guard: &Guard<'_, M>,
+        puts: &[(Key, Version)],
+        done: &Cell<usize>,
+    ) -> Result<(), ChangeError> {
         let (mut deferred, mut replaced) = (Deferred::default(), Vec::new());
-        let done = puts.iter().try_for_each(|&(key, version)| {
+        let outcome = puts[done.get()..].iter().try_for_each(|&(key, version)| {
             let word = K::word(guard, self.key(key), self.keys[key].0, version)?;
             let mut old = self.index.get(guard, self.key(key));
             loop {
@@ -402,11 +410,12 @@ where
                 }
             }
             replaced.extend(old);
+            done.set(done.get() + 1);
             Ok(())
         });
         self.index.persist_deferred(guard, deferred);
         replaced.into_iter().for_each(|old| K::free_word(guard, old, true));
-        done
+        outcome
     }
 
     /// Another thread finishes a resize and does nothing else, so it executes no further fence. If
@@ -516,7 +525,8 @@ where
     }
 
     fn apply(&self, op: &Op) -> Reply {
-        written(self.pool(), || self.write(op))
+        let done = Cell::new(0);
+        written(self.pool(), || self.write(op, &done))
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {

@@ -28,6 +28,7 @@ mod crash;
 mod deaths;
 mod hot;
 mod orders;
+mod puts;
 mod resizes;
 mod revived;
 mod schedules;
