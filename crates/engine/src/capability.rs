@@ -116,6 +116,10 @@ pub trait RangeCursor {
 
     /// The key behind which the range goes on, in its direction; `None` before the first one.
     fn position(&self) -> Option<&[u8]>;
+
+    /// From now on the caller wants keys alone: an engine may show empty values, and need not read
+    /// those that lie apart from their keys.
+    fn without_values(&mut self) {}
 }
 
 /// A store whose data lies in files.

@@ -18,6 +18,7 @@ pub(crate) struct Merged<'t> {
     direction: Direction,
     position: Option<Box<[u8]>>,
     at_end: bool,
+    with_values: bool,
 }
 
 impl<'t> Merged<'t> {
@@ -28,7 +29,7 @@ impl<'t> Merged<'t> {
         range: OwnedRange,
         direction: Direction,
     ) -> Self {
-        Self { store, written, now_ms, range, direction, position: None, at_end: false }
+        Self { store, written, now_ms, range, direction, position: None, at_end: false, with_values: true }
     }
 
     /// What is left of the range.
@@ -150,6 +151,10 @@ impl RangeCursor for Merged<'_> {
     fn position(&self) -> Option<&[u8]> {
         self.position.as_deref()
     }
+
+    fn without_values(&mut self) {
+        self.with_values = false;
+    }
 }
 
 impl Merged<'_> {
@@ -163,6 +168,9 @@ impl Merged<'_> {
         let Some(store) = self.store else { return Ok(ControlFlow::Continue(())) };
         let (from, to) = self.rest();
         let mut cursor = store.range(from, to, self.direction)?;
+        if !self.with_values {
+            cursor.without_values();
+        }
         loop {
             let mut flow = ControlFlow::Continue(());
             let more = cursor.visit(visit.left, &mut |key, entry| {

@@ -124,9 +124,18 @@ impl<'s> Range<'s> {
         Self { unread: Unread::new(source, range), front, back, piece: PIECE_MIN }
     }
 
-    /// For a caller that wants a single entry.
-    pub(crate) fn of_one(mut self) -> Self {
-        self.piece = 1;
+    /// Reads this many entries at first, 1 to 256, in place of 16: for a caller that knows how many
+    /// it wants.
+    ///
+    /// ```
+    /// # let store = terrace::Store::options().anonymous().index(terrace::Index::Art).create()?;
+    /// (0..100).for_each(|n| store.put(format!("{n:03}"), "").unwrap());
+    /// let page: Vec<_> = store.range("020"..).expecting(50).take(50).collect::<Result<_, _>>()?;
+    /// assert_eq!(page[49].0, b"069");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn expecting(mut self, entries: usize) -> Self {
+        self.piece = entries.clamp(1, PIECE_MAX);
         self
     }
 

@@ -113,10 +113,14 @@ impl<M: MappedMedium> Reads<M> {
         guard: &'g Guard<'_, M>,
         record: &Record<'g>,
     ) -> Result<(u64, &'g [u8]), ReadError> {
-        if self.records().settings.verify_reads {
-            record.verify()?;
-        }
+        self.verify(record)?;
         record.value(guard, self.records().settings.verify_reads)
+    }
+
+    /// Compares a record with its checksum, if reads do. Reads no value that lies in an extent.
+    #[inline(always)]
+    pub(crate) fn verify(&self, record: &Record<'_>) -> Result<(), ReadError> {
+        if self.records().settings.verify_reads { record.verify() } else { Ok(()) }
     }
 
     #[inline(always)]

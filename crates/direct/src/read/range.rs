@@ -44,6 +44,7 @@ pub(crate) struct Range<'s, M: MappedMedium> {
     /// The last key that was visited.
     position: Option<Vec<u8>>,
     at_end: bool,
+    with_values: bool,
 }
 
 /// The bound with a copy of its key.
@@ -64,7 +65,8 @@ impl<'s, M: MappedMedium> Range<'s, M> {
         to: Bound<&[u8]>,
         direction: Direction,
     ) -> Self {
-        Self { reads, index, from: owned(from), to: owned(to), direction, position: None, at_end: false }
+        let (from, to, position) = (owned(from), owned(to), None);
+        Self { reads, index, from, to, direction, position, at_end: false, with_values: true }
     }
 
     /// What is left of the range.
@@ -118,6 +120,7 @@ struct Piece<'p, 'f, M: MappedMedium> {
     reads: &'p Reads<M>,
     guard: &'p Guard<'p, M>,
     direction: Direction,
+    with_values: bool,
     /// Words whose records are being fetched, the next one first.
     ahead: VecDeque<u64>,
     /// Records that it may still take.
@@ -144,6 +147,7 @@ impl<'p, 'f, M: MappedMedium> Piece<'p, 'f, M> {
             reads: range.reads,
             guard,
             direction: range.direction,
+            with_values: range.with_values,
             ahead: VecDeque::with_capacity(AHEAD),
             left: at_most,
             last: range.position.as_deref(),
@@ -214,7 +218,14 @@ impl<'p, M: MappedMedium> Piece<'p, '_, M> {
     /// The key of a record, and its entry if it has one now.
     fn read(&self, word: u64) -> Result<(&'p [u8], Option<Entry<'p>>), ReadError> {
         match self.reads.live_record(self.guard, word)? {
-            Some(record) => Ok((record.body.key, Some(self.reads.entry(self.guard, &record)?))),
+            Some(record) if self.with_values => {
+                Ok((record.body.key, Some(self.reads.entry(self.guard, &record)?)))
+            }
+            Some(record) => {
+                self.reads.verify(&record)?;
+                let (expires_at, token) = (record.body.expires_at, record.token());
+                Ok((record.body.key, Some(Entry { value: &[], expires_at, token })))
+            }
             None => Ok((Record::at(self.guard, word)?.body.key, None)),
         }
     }
@@ -253,6 +264,10 @@ impl<M: MappedMedium> RangeCursor for Range<'_, M> {
 
     fn position(&self) -> Option<&[u8]> {
         self.position.as_deref()
+    }
+
+    fn without_values(&mut self) {
+        self.with_values = false;
     }
 }
 

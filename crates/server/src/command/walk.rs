@@ -5,7 +5,7 @@ use std::ops::Bound;
 use terrace::{Cursor, Direction, Store, prefix_range};
 
 use super::Failure;
-use crate::keyspace::Keyspace;
+use crate::keyspace::{Keyspace, Shown};
 
 /// Visits about `at_least` keys or more from `cursor` on, and returns the next cursor. Of an
 /// ordered store only the keys that begin with `prefix`, in order.
@@ -27,7 +27,7 @@ pub(super) fn step(
     };
     let mut last = Vec::new();
     let bounds = (from, end.as_ref().map(|key| &**key));
-    let more = keys.range(bounds, Direction::Forward, at_least, &mut |key, _| {
+    let more = keys.range(bounds, Direction::Forward, at_least, Shown::Keys, &mut |key, _| {
         each(key);
         last.clear();
         last.extend_from_slice(key);

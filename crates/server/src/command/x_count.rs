@@ -6,6 +6,7 @@ use terrace::Direction;
 use terrace_protocol::Args;
 
 use super::*;
+use crate::keyspace::Shown;
 
 pub(super) static X_COUNT: Command = Command {
     flags: flag::READONLY,
@@ -25,7 +26,7 @@ fn count(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
     let limit = bounds::limit(args, 3)?.unwrap_or(usize::MAX);
     let range = bounds::between(args.at(1), args.at(2))?;
     let mut found = 0;
-    cx.keys.range(range, Direction::Forward, limit, &mut |_, _| {
+    cx.keys.range(range, Direction::Forward, limit, Shown::Keys, &mut |_, _| {
         found += 1;
         ControlFlow::Continue(())
     })?;

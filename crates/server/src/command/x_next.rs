@@ -6,6 +6,7 @@ use terrace::Direction;
 use terrace_protocol::Args;
 
 use super::{bounds::KeyRange, *};
+use crate::keyspace::Shown;
 
 pub(super) static X_NEXT: Command = Command {
     summary: "The first key after this one and its value; null if there is none.",
@@ -40,7 +41,7 @@ fn prev(cx: &mut Context<'_>, args: Args<'_>) -> Outcome {
 /// Replies with the first entry of a range in this direction.
 fn neighbour(cx: &mut Context<'_>, range: KeyRange<'_>, direction: Direction) -> Outcome {
     let (reply, mut found) = (&mut cx.reply, false);
-    cx.keys.range(range, direction, 1, &mut |key, entry| {
+    cx.keys.range(range, direction, 1, Shown::Entries, &mut |key, entry| {
         found = true;
         reply.array(2);
         reply.bulk(key);

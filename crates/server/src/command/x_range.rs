@@ -11,7 +11,7 @@ use super::{
     *,
 };
 use crate::{
-    keyspace::Found,
+    keyspace::{Found, Shown},
     state::{replies::ReplyLimit, shared::Shared},
 };
 
@@ -80,7 +80,8 @@ fn entries(cx: &mut Context<'_>, range: KeyRange<'_>, options: &Options) -> Outc
         with_values: options.with_values,
         too_long: None,
     };
-    cx.keys.range(range, options.direction, at_most, &mut |key, entry| taken.take(key, entry))?;
+    let shown = if options.with_values { Shown::Entries } else { Shown::Keys };
+    cx.keys.range(range, options.direction, at_most, shown, &mut |key, entry| taken.take(key, entry))?;
     let (found, too_long) = (most - taken.entries_left, taken.too_long);
     if let Some(why) = too_long {
         return Err(why.failure(options, limit));

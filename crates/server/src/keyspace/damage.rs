@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use terrace::{Cursor, RangeCursor, ReadError};
 
-use super::RangeCallback;
+use super::{RangeCallback, Shown};
 use crate::state::failure::Failure;
 
 /// Continues a scan after damaged records, so that the client sees all others. The log and the
@@ -23,8 +23,12 @@ pub(super) fn past_damage(scanned: Result<Cursor, ReadError>) -> Result<Cursor, 
 pub(super) fn read_range(
     mut range: Box<dyn RangeCursor + '_>,
     at_most: usize,
+    shown: Shown,
     each: &mut RangeCallback<'_>,
 ) -> Result<bool, Failure> {
+    if shown == Shown::Keys {
+        range.without_values();
+    }
     let (mut left, mut flow) = (at_most, ControlFlow::Continue(()));
     loop {
         let visited = range.visit(left, &mut |key, entry| {

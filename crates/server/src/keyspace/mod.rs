@@ -53,6 +53,15 @@ pub type ReadCallback<'f> = dyn FnMut(Option<Found<'_>>) + 'f;
 /// A callback that receives a key and its entry.
 pub type RangeCallback<'f> = dyn FnMut(&[u8], Found<'_>) -> ControlFlow<()> + 'f;
 
+/// What a command wants of each entry of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The key alone: values may be shown as empty.
+    Keys,
+    /// The key and its entry.
+    Entries,
+}
+
 /// What a transaction removes.
 #[derive(Debug, Default)]
 pub struct Removals {
@@ -109,14 +118,16 @@ pub trait Keyspace {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Cursor, Failure>;
 
-    /// Calls `each` for the entries whose keys are within `bounds`, in byte order or the reverse,
-    /// until it breaks, at most `at_most` times. The first bound is the lower one in either
-    /// direction. Returns whether more may be left. Fails if the store's index keeps no order.
+    /// Calls `each` with what `shown` says of the entries whose keys are within `bounds`, in byte
+    /// order or the reverse, until it breaks, at most `at_most` times. The first bound is the lower
+    /// one in either direction. Returns whether more may be left. Fails if the store's index keeps
+    /// no order.
     fn range(
         &mut self,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
         at_most: usize,
+        shown: Shown,
         each: &mut RangeCallback<'_>,
     ) -> Result<bool, Failure>;
 

@@ -8,7 +8,7 @@ use std::{
 use terrace::{Change, Cursor, Direction, Put, RangeRemoved, Store, Transaction};
 
 use super::{
-    Found, Keyspace, RangeCallback, ReadCallback, Removals,
+    Found, Keyspace, RangeCallback, ReadCallback, Removals, Shown,
     check::check_key,
     damage::{past_damage, read_range},
     modify::modify_absent,
@@ -202,9 +202,10 @@ impl Keyspace for Overlay<'_, '_> {
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
         at_most: usize,
+        shown: Shown,
         each: &mut RangeCallback<'_>,
     ) -> Result<bool, Failure> {
-        read_range(self.transaction.range_cursor(bounds, direction)?, at_most, each)
+        read_range(self.transaction.range_cursor(bounds, direction)?, at_most, shown, each)
     }
 
     fn remove_range(

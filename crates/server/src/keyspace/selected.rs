@@ -7,7 +7,7 @@ use std::{
 
 use terrace::{Change, Cursor, Direction, Put, RangeRemoved};
 
-use super::{Found, Keyspace, RangeCallback, ReadCallback, Removals, record::has_record};
+use super::{Found, Keyspace, RangeCallback, ReadCallback, Removals, Shown, record::has_record};
 use crate::state::{
     databases::{self, DATABASES, Place},
     failure::{Failure, Outcome},
@@ -89,7 +89,7 @@ impl<'a> Selected<'a> {
         let mut any = None;
         if self.shared.store.is_ordered() {
             let all = (Bound::Unbounded, Bound::Unbounded);
-            self.range(all, Direction::Forward, 1, &mut |key, _| {
+            self.range(all, Direction::Forward, 1, Shown::Keys, &mut |key, _| {
                 any = Some(key.to_vec());
                 ControlFlow::Break(())
             })?;
@@ -168,6 +168,7 @@ impl Keyspace for Selected<'_> {
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
         at_most: usize,
+        shown: Shown,
         each: &mut RangeCallback<'_>,
     ) -> Result<bool, Failure> {
         let (place, mut left, mut flow) = (self.place, at_most, ControlFlow::Continue(()));
@@ -177,7 +178,7 @@ impl Keyspace for Selected<'_> {
         }
         for (lower, upper) in ranges.iter().flatten() {
             let bounds = (lower.as_ref().map(|key| &**key), upper.as_ref().map(|key| &**key));
-            let more = self.inner.range(bounds, direction, left, &mut |stored, found| {
+            let more = self.inner.range(bounds, direction, left, shown, &mut |stored, found| {
                 let Some(key) = place.decode(stored) else { return ControlFlow::Continue(()) };
                 left -= 1;
                 flow = each(&key, found);

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use terrace::{Change, Cursor, Direction, Put, PutOptions, RangeRemoved, Store};
 
 use super::{
-    Found, Keyspace, Overlay, RangeCallback, ReadCallback,
+    Found, Keyspace, Overlay, RangeCallback, ReadCallback, Shown,
     check::check_key,
     damage::{past_damage, read_range},
     modify::modify_absent,
@@ -97,9 +97,10 @@ impl Keyspace for StoreKeyspace<'_> {
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
         direction: Direction,
         at_most: usize,
+        shown: Shown,
         each: &mut RangeCallback<'_>,
     ) -> Result<bool, Failure> {
-        read_range(self.0.range_cursor(bounds, direction)?, at_most, each)
+        read_range(self.0.range_cursor(bounds, direction)?, at_most, shown, each)
     }
 
     fn remove_range(

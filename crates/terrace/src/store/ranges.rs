@@ -51,12 +51,12 @@ impl Store {
 
     /// The entry with the lowest key; `None` if the store is empty.
     pub fn first(&self) -> Result<Option<(Vec<u8>, OwnedValue)>, ReadError> {
-        self.range(..).of_one().next().transpose()
+        self.range(..).expecting(1).next().transpose()
     }
 
     /// The entry with the highest key; `None` if the store is empty.
     pub fn last(&self) -> Result<Option<(Vec<u8>, OwnedValue)>, ReadError> {
-        self.range(..).of_one().next_back().transpose()
+        self.range(..).expecting(1).next_back().transpose()
     }
 
     /// A cursor over the entries whose keys are in `keys`, which shows them without copies: the

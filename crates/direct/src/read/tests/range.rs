@@ -169,3 +169,27 @@ fn store_over_a_hash_has_no_ranges() {
     let refused = store.remove_range(Bound::Unbounded, Bound::Unbounded, 1, Durably::Store);
     assert_eq!(refused, Err(terrace_engine::WriteError::Unordered { index: "clht" }));
 }
+
+/// The value of a key is read for a caller that wants it, and not for one that wants keys alone.
+#[test]
+fn range_of_keys_reads_no_value_that_lies_apart() {
+    let store = filled(0..3);
+    store.put_entry(&key(1), &vec![7; 1 << 20], None);
+    let extent = {
+        let guard = store.pool().pin();
+        let record = Record::at(&guard, store.record_offset(&key(1))).unwrap();
+        record.body.external.unwrap().extent
+    };
+    store.damage(extent);
+    for direction in BOTH {
+        assert_eq!(all(&store, direction, 10).1, 1, "the damage is seen where the value is wanted");
+        let mut range = store.range(Bound::Unbounded, Bound::Unbounded, direction).unwrap();
+        range.without_values();
+        assert_eq!(read(&mut *range, 10).0.len(), 3);
+    }
+    // Bytes of keys are checked all the same.
+    store.damage(store.record_offset(&key(0)) + 16);
+    let mut range = store.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward).unwrap();
+    range.without_values();
+    assert_eq!(read(&mut *range, 10), (vec![key(1).to_vec(), key(2).to_vec()], 1));
+}
