@@ -201,13 +201,6 @@ impl HotBytes {
     }
 }
 
-impl HotU64 {
-    /// A plan over these keys, which are in order, for a script: without operations.
-    pub fn plan_over(seed: u64, keys: &[u64]) -> Plan {
-        trees::plan_over_integers(seed, keys)
-    }
-}
-
 impl ArtBytes {
     /// A plan over these keys, which are in order, for a script: without operations.
     pub fn plan_over(seed: u64, keys: &[&[u8]]) -> Plan {
@@ -218,6 +211,8 @@ impl ArtBytes {
 impl ArtU64 {
     /// A plan over these keys, which are in order, for a script: without operations.
     pub fn plan_over(seed: u64, keys: &[u64]) -> Plan {
-        trees::plan_over_integers(seed, keys)
+        let bytes: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
+        let bytes: Vec<&[u8]> = bytes.iter().map(|bytes| &bytes[..]).collect();
+        trees::plan_over::<U64>(seed, &bytes)
     }
 }

@@ -76,8 +76,8 @@ pub(crate) fn first_eight(after: &[Op]) -> Vec<Op> {
     after.iter().cycle().take(8).cloned().collect()
 }
 
-/// Writes, and retries once if the pool was full but could reclaim something. What `write` has done
-/// before it finds the pool full, it does not do again.
+/// Writes, and retries once if the pool was full but could reclaim something. The second call of
+/// `write` goes on behind what the first one has done.
 pub(crate) fn written<M: MappedMedium, E: Into<ChangeError>>(
     pool: &Pool<M>,
     write: impl Fn() -> Result<Option<Version>, E>,

@@ -124,13 +124,6 @@ pub(super) fn plan_over<K: ByteKeys>(seed: u64, keys: &[&[u8]]) -> Plan {
     Plan { ops: Vec::new(), creation: false, ..plan }
 }
 
-/// As [`plan_over`], over integers.
-pub(super) fn plan_over_integers(seed: u64, keys: &[u64]) -> Plan {
-    let bytes: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
-    let bytes: Vec<&[u8]> = bytes.iter().map(|bytes| &bytes[..]).collect();
-    plan_over::<U64>(seed, &bytes)
-}
-
 /// These operations with a version each.
 fn numbered(ops: impl Iterator<Item = Op>) -> Vec<Op> {
     let version = |nth: usize| nth as Version + 1;
