@@ -37,7 +37,16 @@ impl Cluster {
             MemoryNode::start(Libfabric::new(Libfabric::TCP, "127.0.0.1")?, options, Box::new(|_| {}))?;
         let me = Node { id: "0".repeat(40), host: "127.0.0.1".into(), port: 7000 };
         let (id, host, clock) = (me.id.clone(), "127.0.0.1".into(), Arc::new(SystemClock));
-        let settings = Settings { id, shards: 2, lanes: 4, cache_bytes: 1, host, fabric_ports: None, clock };
+        let settings = Settings {
+            id,
+            shards: 2,
+            lanes: 4,
+            cache_bytes: 1,
+            host,
+            fabric_ports: None,
+            patience: Settings::PATIENCE,
+            clock,
+        };
         let node = ServingNode::start(settings, me.clone(), secret)?;
         node.set_memory(memory.address());
         node.set_map(1, &Map::spread(vec![me]));

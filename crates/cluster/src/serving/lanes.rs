@@ -31,6 +31,8 @@ pub(super) struct Means {
     pub(super) host: String,
     /// The ports that connections listen on.
     pub(super) fabric_ports: Option<Ports>,
+    /// How long an operation or a request may take.
+    pub(super) patience: Duration,
 }
 
 /// The connections of a session. Nothing stands below but the fabric.

@@ -9,6 +9,7 @@ use super::write::Writer;
 use crate::owner::Owner;
 use crate::slot::SlotRange;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use terrace_engine::{Clock, Watches};
 use terrace_fabric::Ports;
 
@@ -27,8 +28,17 @@ pub struct Settings {
     pub host: String,
     /// Ports that the connections listen on, which each do; any that are free, if there are none.
     pub fabric_ports: Option<Ports>,
+    /// How long an operation on the memory, or a request to the memory node, may take:
+    /// [`PATIENCE`](Self::PATIENCE), unless the machine is so busy that a living memory node takes
+    /// longer. After that the session ends.
+    pub patience: Duration,
     /// Decides what has expired.
     pub clock: Arc<dyn Clock>,
+}
+
+impl Settings {
+    /// The usual patience.
+    pub const PATIENCE: Duration = Duration::from_secs(2);
 }
 
 /// The state of a serving node that its threads share. Below stands `ownership`, and the gate
@@ -51,6 +61,7 @@ impl Node {
             counts: Arc::clone(&counts),
             host: settings.host.clone(),
             fabric_ports: settings.fabric_ports,
+            patience: settings.patience,
         };
         let ownership = Ownership::new(owner, means, Arc::clone(&watches), drains);
         Self { settings, ownership, watches, counts, space: PoolSpace::default() }

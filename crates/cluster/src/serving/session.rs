@@ -17,10 +17,6 @@ use std::time::Duration;
 use terrace_engine::WriteError;
 use terrace_index::hash::remote::{Address, Remote};
 
-/// How long an operation on the memory, or a request to the memory node, may take. After that the
-/// session ends.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// A pin that reads rely on, and the index's root as it was under it.
 pub(super) struct Pin {
     number: u64,
@@ -45,6 +41,8 @@ pub(super) struct Session {
     retiring: Mutex<Vec<Arc<Pin>>>,
     requests: Mutex<HashMap<u64, SyncSender<ToServing>>>,
     next_request: AtomicU64,
+    /// How long an operation or a request may take.
+    patience: Duration,
 }
 
 impl Session {
@@ -56,7 +54,7 @@ impl Session {
         link: Sender,
         access: &[u8],
     ) -> Result<Self, String> {
-        let Means { shards, cache_bytes, .. } = *means;
+        let Means { shards, cache_bytes, patience, .. } = *means;
         let Some(access) = Access::decode(access) else {
             return Err("the memory node describes its memory in another way; update one of both".into());
         };
@@ -77,6 +75,7 @@ impl Session {
             retiring: Mutex::default(),
             requests: Mutex::default(),
             next_request: AtomicU64::new(1),
+            patience,
         })
     }
 
@@ -91,13 +90,13 @@ impl Session {
     /// Reads ranges of the pool, all in one round trip. Returns their bytes.
     pub(super) fn read(&self, ranges: &[(u64, usize)]) -> Result<Vec<Vec<u8>>, String> {
         self.counts.read_rounds.fetch_add(1, Relaxed);
-        let bytes = self.lanes.read(ranges, PATIENCE);
+        let bytes = self.lanes.read(ranges, self.patience);
         bytes.inspect_err(|why| _ = self.fail(&format!("the memory cannot be read: {why}")))
     }
 
     fn write(&self, writes: Vec<Sent>) -> Result<(), String> {
         self.counts.log_writes.fetch_add(1, Relaxed);
-        let written = self.lanes.write(writes, PATIENCE);
+        let written = self.lanes.write(writes, self.patience);
         written.inspect_err(|why| _ = self.fail(&format!("the log cannot be written: {why}")))
     }
 
@@ -160,7 +159,7 @@ impl Session {
         let sent = self.link.send(&request(id));
         let answer = match sent {
             Ok(()) => {
-                receiver.recv_timeout(PATIENCE).map_err(|_| "the memory node does not answer".to_owned())
+                receiver.recv_timeout(self.patience).map_err(|_| "the memory node does not answer".to_owned())
             }
             Err(error) => Err(error.to_string()),
         };

@@ -158,6 +158,7 @@ fn node_settings(
         cache_bytes: options.serving.cache,
         host,
         fabric_ports: options.fabric_ports,
+        patience: serving::Settings::PATIENCE,
         clock: Arc::new(terrace::SystemClock),
     })
 }

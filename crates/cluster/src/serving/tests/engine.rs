@@ -20,6 +20,7 @@ fn page_without_a_lease_is_an_error() {
         cache_bytes: 1 << 20,
         host: "127.0.0.1".into(),
         fabric_ports: None,
+        patience: Settings::PATIENCE,
         clock: Arc::new(ManualClock::at(0)),
     };
     let serving = Serving::new(Arc::new(Node::new(settings, drains)));

@@ -160,8 +160,16 @@ fn serve(directory: &Path, nth: usize, port: &str) {
     let id = format!("{nth:040x}");
     let me = Node { id: id.clone(), host: "127.0.0.1".into(), port: port.parse().unwrap() };
     let (host, clock) = ("127.0.0.1".into(), Arc::new(SystemClock));
-    let settings =
-        Settings { id, shards: 2, lanes: 3, cache_bytes: 1 << 20, host, fabric_ports: None, clock };
+    let settings = Settings {
+        id,
+        shards: 2,
+        lanes: 3,
+        cache_bytes: 1 << 20,
+        host,
+        fabric_ports: None,
+        patience: Settings::PATIENCE,
+        clock,
+    };
     let node = ServingNode::start(settings, me, secret()).unwrap();
     let store = Store::over(node.engine()).unwrap();
     let config = Config::default();

@@ -25,6 +25,7 @@ fn nodes(directory: &TempDir) -> (Victim, ServingNode, Store) {
         cache_bytes: 1 << 20,
         host: "127.0.0.1".into(),
         fabric_ports: None,
+        patience: Settings::PATIENCE,
         clock,
     };
     let serving = ServingNode::start(settings, me.clone(), Secret::new("key")).unwrap();

@@ -27,6 +27,7 @@ pub(crate) struct Cluster {
     epoch: u64,
     cache_bytes: u64,
     shards: u16,
+    pub(crate) patience: Duration,
     /// Removed at the end.
     _directory: TempDir,
 }
@@ -69,6 +70,7 @@ impl Cluster {
             epoch: 0,
             cache_bytes: 16 << 20,
             shards: 2,
+            patience: Settings::PATIENCE,
             _directory: directory,
         }
     }
@@ -127,7 +129,16 @@ impl Cluster {
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         let host = "127.0.0.1".into();
         let Self { shards, cache_bytes, .. } = *self;
-        let settings = Settings { id, shards, lanes, cache_bytes, host, fabric_ports: None, clock };
+        let settings = Settings {
+            id,
+            shards,
+            lanes,
+            cache_bytes,
+            host,
+            fabric_ports: None,
+            patience: self.patience,
+            clock,
+        };
         let node = ServingNode::start(settings, me.clone(), secret()).unwrap();
         memory.iter().for_each(|memory| node.set_memory(*memory));
         self.map.nodes.push(me);

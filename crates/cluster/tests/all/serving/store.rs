@@ -25,8 +25,9 @@ fn site(cache_bytes: u64) -> Site {
     Site::over(true, move |clock: Arc<ManualClock>| {
         let start = || {
             let mut cluster = Cluster::new(clock);
-            // The suite takes no error: a busy machine must not lose the lease.
+            // The suite takes no error: a busy machine must lose neither the lease nor a session.
             cluster.options.lease = Duration::from_secs(60);
+            cluster.patience = Duration::from_secs(60);
             let cluster = cluster.with(cache_bytes, 1).start(1);
             let engine = cluster.nodes[0].engine();
             CLUSTERS.with_borrow_mut(|clusters| {
