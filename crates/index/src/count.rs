@@ -79,6 +79,44 @@ impl<M: Medium> Count<'_, M> {
         }
     }
 
+    /// The column that is active, and whether a recount is in progress.
+    pub(crate) fn columns(&self) -> (u64, bool) {
+        let mode = self.word(MODE).load(self.medium.point("count.columns"), Acquire);
+        (mode & COLUMN, mode & RECOUNTING != 0)
+    }
+
+    /// Counts keys that were added to a page, or removed from it, without a lock. `column` is the
+    /// page's: the active one, or the other once the walk of a recount has passed the page. The
+    /// thread has been pinned since it read the column, and the walk waits for pinned threads
+    /// before it begins anew. So a page's column that is neither the active one nor that of a
+    /// recount is of the one before: the walk has counted the change.
+    #[inline(always)]
+    pub(crate) fn add_in_column(&self, thread_slot: u64, by: i64, column: u64) {
+        let (active, is_recounting) = self.columns();
+        if column != active {
+            if is_recounting {
+                self.add_to_column(thread_slot, by, active);
+                self.add_to_column(thread_slot, by, column);
+            }
+        } else if thread_slot < OWN && !is_recounting {
+            // No other thread writes this word while the column is active.
+            let word = &self.stripes[thread_slot as usize].0[column as usize];
+            word.store(self.medium, word.load(self.medium, Relaxed).wrapping_add(by as u64), Relaxed);
+        } else {
+            self.add_to_column(thread_slot, by, column);
+        }
+    }
+
+    /// Adds keys to one column.
+    pub(crate) fn add_to_column(&self, thread_slot: u64, by: i64, column: u64) {
+        let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
+        self.stripes[stripe as usize].0[(column & COLUMN) as usize].fetch_add(
+            self.medium,
+            by as u64,
+            Relaxed,
+        );
+    }
+
     /// Adds to a figure (0 to 5) that is kept beside the count: an estimate after a crash.
     pub(crate) fn add_figure(&self, thread_slot: u64, figure: usize, by: i64) {
         let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };

@@ -1,8 +1,9 @@
 //! The multi-threaded targets, by name, and the seed that repeats a run.
 
 use crate::targets::{
-    ArtBytes, ArtU64, Blocks, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine, HotBytes, HotU64,
-    LevelBytes, LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
+    ArtBytes, ArtU64, Blocks, BwTreeBytes, BwTreeU64, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine,
+    HotBytes, HotU64, LevelBytes, LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, TurboBytes,
+    TurboU64,
 };
 use std::collections::BTreeSet;
 use std::fmt;
@@ -312,7 +313,7 @@ impl ScheduleTarget {
 }
 
 /// All multi-threaded targets.
-pub static SCHEDULE_TARGETS: [ScheduleTarget; 18] = [
+pub static SCHEDULE_TARGETS: [ScheduleTarget; 20] = [
     ScheduleTarget::of::<ClhtU64>(),
     ScheduleTarget::of::<ClhtBytes>(),
     ScheduleTarget::of::<Cells>(),
@@ -329,6 +330,8 @@ pub static SCHEDULE_TARGETS: [ScheduleTarget; 18] = [
     ScheduleTarget::of::<ClhtRemote>(),
     ScheduleTarget::of::<HotU64>(),
     ScheduleTarget::of::<HotBytes>(),
+    ScheduleTarget::of::<BwTreeU64>(),
+    ScheduleTarget::of::<BwTreeBytes>(),
     ScheduleTarget::of::<MasstreeU64>(),
     ScheduleTarget::of::<MasstreeBytes>(),
 ];
@@ -355,6 +358,8 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         MasstreeBytes::NAME => random_scenario::<MasstreeBytes>(seed),
         HotU64::NAME => random_scenario::<HotU64>(seed),
         HotBytes::NAME => random_scenario::<HotBytes>(seed),
+        BwTreeU64::NAME => random_scenario::<BwTreeU64>(seed),
+        BwTreeBytes::NAME => random_scenario::<BwTreeBytes>(seed),
         Cells::NAME => random_scenario::<Cells>(seed),
         Blocks::NAME => random_scenario::<Blocks>(seed),
         DirectEngine::NAME => random_scenario::<DirectEngine>(seed),

@@ -12,7 +12,7 @@ mod test_durability;
 mod test_keys;
 #[cfg(test)]
 #[path = "tests/pools.rs"]
-mod test_pools;
+pub(crate) mod test_pools;
 mod turbo;
 
 pub use clht::{BucketShape as ClhtShape, Clht, remote};

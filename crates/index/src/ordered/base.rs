@@ -57,7 +57,18 @@ impl<M: MappedMedium, K: OrderedKind> Base<M, K> {
     /// the last four words of the block.
     pub(super) fn create(
         pool: &Pool<M>,
+        names: (&str, &'static str),
+        own: [u64; 4],
+    ) -> Result<Self, StoreError> {
+        Self::create_over(pool, names, 0, own)
+    }
+
+    /// As `create`, over what this thread has written back and `link` leads to: it is durable
+    /// before the tree has a name.
+    pub(super) fn create_over(
+        pool: &Pool<M>,
         (name, kind): (&str, &'static str),
+        link: u64,
         own: [u64; 4],
     ) -> Result<Self, StoreError> {
         let guard = pool.pin();
@@ -65,6 +76,7 @@ impl<M: MappedMedium, K: OrderedKind> Base<M, K> {
         stripes.stream_lines(0, &[[0; 8]; STRIPES as usize]);
         let root = guard.alloc(size_of::<Root>())?;
         let (mut first, mut second) = ([0; 8], [0; 8]);
+        first[ROOT_LINK] = link;
         first[ROOT_STRIPES] = stripes.offset();
         first[ROOT_KIND] = K::TAG;
         first[ROOT_CHECK] = root_check(K::TAG, stripes.offset());

@@ -13,13 +13,16 @@
 //! fences, and clears the bit. A thread that finds the bit persists the link itself before it
 //! returns what the link says or builds upon it. So no answer and no change depends on a link that
 //! a crash may take back. A removed link leaves a dirty word of kind 0 until its removal is
-//! durable. (RECIPE calls this the flush after certain loads, Condition #2.)
+//! durable. (RECIPE calls this the flush after certain loads, Condition #2.) Where a place must
+//! never look as if it had not been used, such a word stays, clean: a *vacated* link.
 //!
 //! A thread clears the bit of the very word that it has persisted. No dirty word comes back to a
 //! place while a thread that saw it there is pinned: it holds the offset of a block that was linked
 //! or unlinked there once. The exceptions are *held*, and only the holder of the node's lock clears
 //! their bits: a leaf whose word changes in place, and a link that comes back to a place where it
 //! may have been. A held link to a node tells no skip, as one with a large skip.
+
+use super::check::folded;
 
 /// What a link leads to. 0 is nothing; 1 is a leaf; the others are nodes, as the tree defines them.
 pub(super) type KindBits = u64;
@@ -40,6 +43,8 @@ pub(super) const SKIP_MAX: usize = 6;
 const SKIP_IN_NODE: u64 = 7;
 /// A leaf has no skip; there the lowest bit says that the link is held.
 const HELD: u64 = 1 << SKIP_AT;
+/// Nothing has no skip either; there the lowest bit says that the word stays.
+const VACATED: u64 = 1 << SKIP_AT;
 
 /// A link. See the module's head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,10 +53,7 @@ pub(super) struct Link(pub(super) u64);
 /// All bytes of a word but the check's, folded into one. So a changed byte always changes it.
 #[inline(always)]
 fn check(word: u64) -> u64 {
-    let bits = word & !(CHECK | DIRTY);
-    let halves = bits ^ bits >> 32;
-    let quarters = halves ^ halves >> 16;
-    ((quarters ^ quarters >> 8) & 0xff) << CHECK_AT
+    folded(word & !(CHECK | DIRTY)) << CHECK_AT
 }
 
 impl Link {
@@ -92,7 +94,13 @@ impl Link {
     /// What is left of this link while its removal is not durable.
     #[inline(always)]
     pub(super) fn removed(self) -> Self {
-        Self(self.0 & (0xff << BYTE_AT | OFFSET) | DIRTY)
+        Self::sealed(self.0 & (0xff << BYTE_AT | OFFSET)).dirty()
+    }
+
+    /// What is left of this link for good, in a place that must not look as if it were new; dirty.
+    #[inline(always)]
+    pub(super) fn vacated(self) -> Self {
+        Self::sealed(self.0 & (0xff << BYTE_AT | OFFSET) | VACATED).dirty()
     }
 
     /// This link, dirty, if only the holder of the lock may clear it.
@@ -116,7 +124,7 @@ impl Link {
     #[inline(always)]
     pub(super) fn clean(self) -> Self {
         match self.kind() {
-            EMPTY => Self::NONE,
+            EMPTY if self.0 & VACATED == 0 => Self::NONE,
             LEAF if self.is_held() => Self::sealed(self.0 & !(CHECK | DIRTY | HELD)),
             _ => Self(self.0 & !DIRTY),
         }
@@ -166,10 +174,13 @@ impl Link {
         self.0 & CHECK == check(self.0)
     }
 
-    /// Whether this is a whole link, no link, or a removed one.
+    /// Whether this is a whole link, no link, or what is left of one.
     #[inline(always)]
     pub(super) fn is_whole(self) -> bool {
-        if self.is_empty() { self.0 == 0 || self == self.removed() } else { self.is_sound() }
+        if !self.is_empty() {
+            return self.is_sound();
+        }
+        self.0 == 0 || self == self.removed() || self.dirty() == self.vacated()
     }
 }
 

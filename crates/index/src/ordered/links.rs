@@ -40,9 +40,11 @@ impl<M: MappedMedium, K: OrderedKind> Base<M, K> {
         self.followed(word, link)
     }
 
+    /// A link that was read in a word, durable and clean. Damage may have made it dirty on a medium
+    /// where none ever is.
     #[inline(always)]
     pub(super) fn followed(&self, word: &Word, link: Link) -> Link {
-        if M::VOLATILE_CACHE && link.is_dirty() { self.persist_link(word, link) } else { link }
+        if M::VOLATILE_CACHE && link.is_dirty() { self.persist_link(word, link) } else { link.clean() }
     }
 
     #[cold]

@@ -2,6 +2,8 @@
 
 mod art;
 mod base;
+mod bw;
+mod check;
 mod ends;
 mod hot;
 mod keys;
@@ -13,6 +15,7 @@ mod sample;
 mod together;
 
 pub use art::Art;
+pub use bw::{BwShape, BwTree};
 pub use hot::Hot;
 pub use keys::{KEY_MAX, OrderedKind};
 pub use masstree::Masstree;

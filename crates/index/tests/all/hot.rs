@@ -1,63 +1,23 @@
 //! Tests: P-HOT's accesses to its medium, counted; its memory; its shape; and damage in its nodes.
 
+use crate::trees::{self, Model, NAME, Strings, fill, most_flushes, nodes, spread, tree, visited, word};
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_conformance::{costs_of_inserts, never_flushes};
+use terrace_conformance::never_flushes;
 use terrace_index::ordered::{Hot, OrderedKind};
-use terrace_index::{
-    Bytes, ChangeError, Decision, Deferred, Direction, Fencing, Inserted, Place, PointIndex, RangeIndex,
-    Stored, Swapped, U64,
-};
-use terrace_medium::{Dram, MappedMedium, Offset, Pmem, Word};
-use terrace_pool::{Pool, PoolOptions};
-use terrace_testkit::{Counts, Tapped, TappedPmem, TappedShm, TestKeys, TestRecord};
-
-type Strings = Bytes<TestRecord>;
-
-fn pool<M: MappedMedium>(bytes: u64) -> Pool<M> {
-    PoolOptions::anonymous().size(bytes).hash_seed(11).create().expect("memory for a pool")
-}
+use terrace_index::{ChangeError, Decision, Direction, Fencing, Inserted, PointIndex, Stored, U64};
+use terrace_medium::{Dram, MappedMedium};
+use terrace_testkit::{TappedPmem, TappedShm, TestKeys};
 
 fn hot<M: MappedMedium, K: OrderedKind>(bytes: u64) -> Hot<M, K> {
-    Hot::create(&pool(bytes), "hot", 0).expect("room for a root")
+    tree(bytes)
 }
 
 /// A tree with nodes of at most so many entries.
 fn small<K: OrderedKind>(entries: usize, levels: usize) -> Hot<Dram, K> {
-    Hot::with_growth(&pool(16 << 20), "hot", entries, levels).expect("room for a root")
-}
-
-/// A key whose bytes are spread.
-fn spread(n: u64) -> u64 {
-    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// Write-backs and fences.
-fn flushes(counts: Counts) -> (u64, u64) {
-    (counts.write_backs, counts.fences)
-}
-
-/// The write-backs and fences of `change` for each of the keys, where no node is made or replaced:
-/// the most of nearly all of them, and how many. A few take a new slab of the pool.
-fn most_flushes<const V: bool, K: OrderedKind>(
-    index: &Hot<Tapped<V>, K>,
-    keys: u64,
-    change: &dyn Fn(u64),
-) -> ((u64, u64), u64) {
-    let guard = index.pool().pin();
-    let mut costs = Vec::new();
-    for key in 0..keys {
-        let before = index.stats(&guard);
-        let (counts, ()) = index.pool().medium().during(|| change(key));
-        let after = index.stats(&guard);
-        if (after.nodes, after.resizes) == (before.nodes, before.resizes) {
-            costs.push(flushes(counts));
-        }
-    }
-    costs.sort_unstable();
-    (costs[costs.len() - 1 - costs.len() / 200], costs.len() as u64)
+    Hot::with_growth(&trees::pool(16 << 20), NAME, entries, levels).expect("room for a root")
 }
 
 #[test]
@@ -101,20 +61,7 @@ fn change_of_a_byte_string_costs_one_line() {
 
 #[test]
 fn million_inserts_cost_at_most_6_7_write_backs_each() {
-    const KEYS: u64 = 1_000_000;
-    let index = hot::<TappedPmem, U64>(256 << 20);
-    // A pin each: the nodes that are replaced are free again.
-    let insert = |key: u64| {
-        let guard = index.pool().pin();
-        assert_eq!(index.insert(&guard, &spread(key), key).unwrap(), Inserted::New);
-    };
-    let (counts, ()) = index.pool().medium().during(|| (0..KEYS).for_each(insert));
-    let each = |count: u64| count as f64 / KEYS as f64;
-    let (write_backs, fences) = (each(counts.write_backs), each(counts.fences));
-    assert!(write_backs <= 6.7 && fences <= 2.1, "{write_backs} write-backs and {fences} fences an insert");
-    let stats = index.stats(&index.pool().pin());
-    let bytes = stats.bytes as f64 / KEYS as f64;
-    assert!(bytes <= 28.0, "{bytes} bytes a record: {stats:?}");
+    trees::million_inserts_cost(&hot(256 << 20), (6.7, 2.1), 28.0);
 }
 
 /// The keys of a workload: 24 bytes, `user` and a number of twenty digits.
@@ -138,18 +85,7 @@ fn byte_strings_take_twelve_bytes_each() {
 
 #[test]
 fn gets_and_ranges_only_read() {
-    let index = hot::<TappedPmem, U64>(64 << 20);
-    costs_of_inserts(&index, 10_000);
-    let guard = index.pool().pin();
-    let (counts, ()) = index.pool().medium().during(|| {
-        (0..20_000).for_each(|key| _ = index.get(&guard, &key));
-        index.get_many(&guard, &(0..20_000).collect::<Vec<_>>(), |_, _| ());
-        let each = |_, _| ControlFlow::Continue(());
-        index.range(&guard, Bound::Included(&7), Bound::Unbounded, Direction::Backward, 50, each);
-        assert_eq!(index.scan(&guard, &Place::Start, usize::MAX, |_| ()), Place::End);
-    });
-    let writes = (counts.stores, counts.rmws, counts.write_backs, counts.fences, counts.lines_written);
-    assert_eq!(writes, (0, 0, 0, 0, 0));
+    trees::gets_and_ranges_only_read(&hot(64 << 20));
 }
 
 #[test]
@@ -159,158 +95,47 @@ fn dram_and_shm_never_flush_or_fence() {
 
 #[test]
 fn changes_deferred_are_fenced_once() {
-    let index = hot::<TappedPmem, Strings>(64 << 20);
-    let guard = index.pool().pin();
-    let words: Vec<_> =
-        (0..100).map(|n| (Strings::key(n), Strings::word(&guard, &Strings::key(n), n, 1).unwrap())).collect();
-    (words.iter()).for_each(|(key, word)| _ = index.insert(&guard, key, *word).unwrap());
-    let mut deferred = Deferred::default();
-    let (counts, ()) = index.pool().medium().during(|| {
-        for (key, word) in &words {
-            let swapped =
-                index.compare_and_swap_deferred(&guard, key, Some(*word), Some(*word), &mut deferred);
-            assert_eq!(swapped, Ok(Swapped::Done));
-        }
-        index.persist_deferred(&guard, deferred);
-    });
-    assert_eq!(flushes(counts), (100, 1));
-    let (counts, ()) = index
-        .pool()
-        .medium()
-        .during(|| words.iter().for_each(|(key, word)| assert_eq!(index.get(&guard, key), Some(*word))));
-    assert_eq!((flushes(counts), counts.stores), ((0, 0), 0));
+    trees::changes_deferred_are_fenced_once(&hot(64 << 20), 1);
+}
+
+/// Removed keys of [`tree_of_all_layouts`].
+fn absent() -> Vec<Vec<u8>> {
+    (0..200).step_by(7).map(|byte| vec![b'f', byte, b'x']).collect()
 }
 
 /// A tree of byte strings with nodes of all layouts, keys that begin others, and entries without a
 /// link.
-fn tree_of_all_layouts() -> (Hot<Dram, Strings>, BTreeMap<Vec<u8>, u64>) {
+fn tree_of_all_layouts() -> (Hot<Dram, Strings>, Model) {
     let index = hot::<Dram, Strings>(4 << 20);
-    let guard = index.pool().pin();
     let mut keys: Vec<Vec<u8>> = (0..200).map(|byte| vec![b'f', byte, b'x']).collect();
     keys.extend((0..30).map(|byte| vec![b'o', byte]));
     keys.extend((1..10).map(|length| [vec![b's'; length * 40], vec![b'-']].concat()));
     keys.extend((1..4).map(|length| [vec![b't'; length * 8000], vec![b'-']].concat()));
     keys.extend([&b"o"[..], b"", b"long prefix of a key, one", b"long prefix of a key, two"].map(Vec::from));
-    let mut model = BTreeMap::new();
-    for (n, key) in keys.into_iter().enumerate() {
-        let word = Strings::word(&guard, &key, n as u64, 1).unwrap();
-        index.insert(&guard, &key, word).unwrap();
-        model.insert(key, word);
-    }
-    for gone in (0..200).step_by(7).map(|byte| vec![b'f', byte, b'x']) {
+    let mut model = fill(&index, keys);
+    let guard = index.pool().pin();
+    for gone in absent() {
         assert_eq!(index.remove(&guard, &gone), model.remove(&gone));
     }
     drop(guard);
     (index, model)
 }
 
-fn word<M: MappedMedium>(pool: &Pool<M>, at: u64) -> &Word {
-    pool.region().at(Offset::new(at))
-}
-
-/// The blocks of the tree, with their sizes.
-fn blocks(index: &Hot<Dram, Strings>) -> Vec<(u64, u64)> {
-    let pool = index.pool();
-    pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()))
-}
-
-/// The nodes of the tree, with their sizes.
-fn nodes(index: &Hot<Dram, Strings>) -> Vec<(u64, u64)> {
-    let root = index.pool().roots()[0].offset.unwrap();
-    blocks(index).into_iter().filter(|&(at, bytes)| at != root && bytes < 2048).collect()
-}
-
-fn visited(
-    index: &Hot<Dram, Strings>,
-    from: Bound<&[u8]>,
-    to: Bound<&[u8]>,
-    direction: Direction,
-) -> Vec<u64> {
-    let mut found = Vec::new();
-    index.range(&index.pool().pin(), from, to, direction, 9, |(), word| {
-        found.push(word);
-        ControlFlow::Continue(())
-    });
-    found
-}
-
 #[test]
 fn changed_byte_is_an_error_or_changes_no_answer() {
-    let (index, model) = tree_of_all_layouts();
-    let pool = index.pool().clone();
-    let words = nodes(&index).into_iter().flat_map(|(at, bytes)| (at..at + bytes).step_by(8));
-    let absent: Vec<Vec<u8>> = (0..200).step_by(7).map(|byte| vec![b'f', byte, b'x']).collect();
-    let middle = &b"o\x05"[..];
-    let upper: Vec<u64> = model.range(middle.to_vec()..).map(|(_, word)| *word).collect();
-    let (mut told, mut tried) = (0, 0);
-    for at in words {
-        let sound = word(&pool, at).load(pool.medium(), Relaxed);
-        for change in
-            [1, 0x80, 0xff, 0x5a].iter().flat_map(|&change| (0..8).map(move |byte| change << (8 * byte)))
-        {
-            // A tree that has met damage says so ever after.
-            let index = Hot::<Dram, Strings>::recover(&pool, "hot").unwrap().unwrap();
-            word(&pool, at).store(pool.medium(), sound ^ change, Relaxed);
-            let guard = pool.pin();
-            for (key, &expected) in &model {
-                match index.get_sound(&guard, key) {
-                    Ok(found) => assert_eq!(found, Some(expected), "{key:?}, {at:#x} changed by {change:#x}"),
-                    Err(_) => told += 1,
-                }
-            }
-            let says = |key: &Vec<u8>| index.get_sound(&guard, key);
-            assert!(absent.iter().all(|key| matches!(says(key), Ok(None) | Err(_))), "{at:#x}, {change:#x}");
-            drop(guard);
-            let whole = visited(&index, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-            assert!(
-                index.damage().is_some() || whole.iter().eq(model.values()),
-                "a range, {at:#x} changed by {change:#x}"
-            );
-            let index = Hot::<Dram, Strings>::recover(&pool, "hot").unwrap().unwrap();
-            let part = visited(&index, Bound::Included(middle), Bound::Unbounded, Direction::Forward);
-            assert!(index.damage().is_some() || part == upper, "a part, {at:#x} changed by {change:#x}");
-            word(&pool, at).store(pool.medium(), sound, Relaxed);
-            tried += 1;
-        }
-    }
-    assert!(tried > 3000 && told > tried, "{told} errors of {tried} changes");
+    trees::changed_byte_is_an_error_or_changes_no_answer(tree_of_all_layouts(), &absent(), b"o\x05", |_| {
+        true
+    });
 }
 
 #[test]
 fn verify_finds_a_changed_node() {
-    let (index, model) = tree_of_all_layouts();
-    let pool = index.pool().clone();
-    let guard = pool.pin();
-    assert_eq!((index.verify(&guard), index.len()), (vec![], model.len() as u64));
-    for (at, bytes) in nodes(&index) {
-        for nth in (1..bytes / 8).filter(|&nth| word(&pool, at + 8 * nth).load(pool.medium(), Relaxed) != 0) {
-            let place = word(&pool, at + 8 * nth);
-            let sound = place.load(pool.medium(), Relaxed);
-            let index = Hot::<Dram, Strings>::recover(&pool, "hot").unwrap().unwrap();
-            place.store(pool.medium(), sound ^ 1 << 18, Relaxed);
-            assert_ne!(index.verify(&guard), [], "word {nth} of {bytes} bytes");
-            place.store(pool.medium(), sound, Relaxed);
-        }
-    }
-    assert_eq!(Hot::<Dram, Strings>::recover(&pool, "hot").unwrap().unwrap().verify(&guard), []);
+    trees::verify_finds_a_change(tree_of_all_layouts(), 1 << 18, |_, _| true);
 }
 
 #[test]
 fn collection_frees_nothing_behind_a_damaged_link() {
-    let (index, _) = tree_of_all_layouts();
-    let pool = index.pool().clone();
-    let before = pool.space().used_by_blocks;
-    let link = word(&pool, pool.roots()[0].offset.unwrap() + 16);
-    let sound = link.load(pool.medium(), Relaxed);
-    link.store(pool.medium(), sound ^ 1 << 20, Relaxed);
-    pool.request_collection();
-    let trace = |marker: &mut terrace_pool::Marker<'_>| {
-        index.trace(&pool.pin(), marker, |marker, word| marker.mark_around(word));
-    };
-    assert_eq!(pool.collect(&mut { trace }).freed, 0);
-    link.store(pool.medium(), sound, Relaxed);
-    assert_eq!(pool.space().used_by_blocks, before);
-    assert!(pool.needs_collection(), "it is left to a sound tree");
+    trees::collection_frees_nothing_behind_a_damaged_link(&tree_of_all_layouts().0);
 }
 
 #[test]
@@ -342,99 +167,28 @@ fn writers_refuse_damaged_nodes() {
     }
 }
 
-/// Readers make a dirty link durable and clear its bit, but a process that only reads leaves it.
 #[test]
 fn protected_reader_leaves_dirty_links() {
-    const DIRTY: u64 = 1 << 47;
-    let index = hot::<Pmem, U64>(4 << 20);
-    let pool = index.pool().clone();
-    let guard = pool.pin();
-    let keys = [1u64, 2, 3].map(|first| first << 56);
-    keys.iter().for_each(|key| _ = index.insert(&guard, key, !key).unwrap());
-    let link = word(&pool, pool.roots()[0].offset.unwrap() + 16);
-    let make_dirty = || {
-        let clean = link.load(pool.medium(), Relaxed);
-        link.store(pool.medium(), clean | DIRTY, Relaxed);
-        clean
-    };
-    let clean = make_dirty();
-    assert_eq!(index.get(&guard, &keys[0]), Some(!keys[0]));
-    assert_eq!(link.load(pool.medium(), Relaxed), clean);
-    make_dirty();
-    pool.protect_data().unwrap();
-    assert!(pool.refuses_stores());
-    assert_eq!(index.get(&guard, &keys[0]), Some(!keys[0]));
-    let mut found = Vec::new();
-    index.get_many(&guard, &keys, |_, word| found.push(word));
-    assert_eq!(found, keys.map(|key| Some(!key)));
-    assert_eq!(link.load(pool.medium(), Relaxed), clean | DIRTY);
+    trees::protected_reader_leaves_dirty_links(&hot(4 << 20));
 }
 
 #[test]
 fn link_into_pool_metadata_is_refused() {
-    let index = hot::<Dram, U64>(4 << 20);
-    let pool = index.pool().clone();
-    let guard = pool.pin();
-    (0..4).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
-    let link = pool.roots()[0].offset.unwrap() + 16;
-    let own = || -> Vec<u64> {
-        (0..pool.layout().allocator)
-            .step_by(8)
-            .map(|at| word(&pool, at).load(pool.medium(), Relaxed))
-            .collect()
-    };
-    let before = own();
-    let sound = word(&pool, link).load(pool.medium(), Relaxed);
-    for target in [64, 4096, 8192u64] {
-        let bits = (sound & !(0xff << 48 | ((1 << 41) - 1))) | target >> 3;
-        let check = (0..8).fold(0, |check, byte| check ^ bits >> (8 * byte) & 0xff);
-        word(&pool, link).store(pool.medium(), bits | check << 48, Relaxed);
-        assert!(matches!(index.insert(&guard, &9, 9), Err(ChangeError::Damaged(_))), "{target:#x}");
-        assert!(index.get_sound(&guard, &1).is_err());
-    }
-    assert_eq!(own(), before);
+    trees::link_into_pool_metadata_is_refused(&hot(4 << 20), trees::link_to);
 }
 
 #[test]
 fn root_with_a_changed_word_is_refused() {
-    let index = hot::<Dram, U64>(4 << 20);
-    let pool = index.pool().clone();
-    let root = pool.roots()[0].offset.unwrap();
-    let words = [
-        (3, "does not fit its check"),
-        (4, "not of a tree for this kind of keys"),
-        (5, "check"),
-        (12, "how large nodes are"),
-    ];
-    for (nth, says) in words {
-        let word = word(&pool, root + 8 * nth);
-        let sound = word.load(pool.medium(), Relaxed);
-        word.store(pool.medium(), sound ^ 0x1000, Relaxed);
-        let Err(error) = Hot::<Dram, U64>::recover(&pool, "hot") else { panic!("not refused: {says}") };
-        assert!(error.to_string().contains(says), "{error}");
-        word.store(pool.medium(), sound, Relaxed);
-    }
-    assert!(Hot::<Dram, U64>::recover(&pool, "hot").unwrap().is_some());
+    trees::root_with_a_changed_word_is_refused(&hot::<Dram, U64>(4 << 20), &[(12, "how large nodes are")]);
 }
 
 #[test]
 fn full_pool_refuses_growth_and_keeps_the_tree() {
-    for keep in [0, 1, 2, 31, 40, 200] {
-        let index = hot::<Dram, U64>(1 << 20);
-        let guard = index.pool().pin();
-        (0..=keep).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
-        let mut blocks = Vec::new();
-        for bytes in [4096, 512, 256, 128, 64, 16, 8] {
-            blocks.extend(std::iter::from_fn(|| guard.alloc(bytes).ok()));
-        }
-        let refused = index.insert(&guard, &(keep + 1), 1);
-        assert!(matches!(refused, Err(ChangeError::Full(_))), "{keep}: {refused:?}");
-        assert_eq!((index.len(), index.verify(&guard)), (keep + 1, vec![]));
-        (0..=keep).for_each(|key| assert_eq!(index.update(&guard, &key, !key), Some(key)));
-        (0..=keep).for_each(|key| assert_eq!(index.remove(&guard, &key), Some(!key)));
-        assert_eq!((index.len(), index.verify(&guard)), (0, vec![]));
-        assert_eq!(index.stats(&guard).nodes, [0; 4]);
-    }
+    trees::full_pool_refuses_growth_and_keeps_the_tree::<Hot<Dram, U64>>(
+        [0, 1, 2, 31, 40, 200],
+        &[4096, 512, 256, 128, 64, 16, 8],
+        0,
+    );
 }
 
 #[test]
@@ -526,7 +280,7 @@ fn caterpillar_grows_by_nodes_in_between() {
         }
         assert_eq!((index.verify(&guard), index.len()), (vec![], 300));
         let words = |index: &Hot<Dram, Strings>, direction| {
-            let words = visited(index, Bound::Unbounded, Bound::Unbounded, direction);
+            let words = visited(index, (Bound::Unbounded, Bound::Unbounded), direction);
             words.into_iter().map(|word| Strings::read(&guard, word).0).collect::<Vec<_>>()
         };
         assert!(words(&index, Direction::Forward).into_iter().eq(0..300));
@@ -567,18 +321,35 @@ fn changed_key_of_a_record_ends_no_insert_in_a_loop() {
 }
 
 #[test]
-fn random_place_reaches_keys_alike() {
-    let index = hot::<Dram, U64>(4 << 20);
-    let guard = index.pool().pin();
-    // One key far from all others, which share long paths.
-    (0..999).for_each(|key| _ = index.insert(&guard, &key, key).unwrap());
-    index.insert(&guard, &u64::MAX, 7).unwrap();
-    let mut before = [0u32; 2];
-    for draw in 0..2000 {
-        let Place::After(key) = index.random_place(&guard, spread(draw)) else {
-            panic!("a tree of many keys")
-        };
-        before[usize::from(key[0] == 0xff)] += 1;
+fn link_that_looks_dirty_ends_no_change_in_a_loop() {
+    trees::link_that_looks_dirty_ends_no_change_in_a_loop(|| small::<Strings>(3, 2));
+}
+
+/// A reader that is pinned may still be at what goes: its memory is not used again.
+#[test]
+fn blocks_that_a_reader_may_be_at_are_not_used_again() {
+    let index = hot::<Dram, U64>(16 << 20);
+    let pool = index.pool().clone();
+    let blocks = || pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
+    (0..200).for_each(|key| _ = index.insert(&pool.pin(), &spread(key), key).unwrap());
+    let before = blocks();
+    let guard = pool.pin();
+    (200..230).for_each(|key| _ = index.insert(&guard, &spread(key), key).unwrap());
+    (0..150).for_each(|key| assert_eq!(index.remove(&guard, &spread(key)), Some(key)));
+    let after = blocks();
+    let gone: Vec<(u64, u64)> = before.into_iter().filter(|block| !after.contains(block)).collect();
+    let pairs = gone.iter().filter(|(_, bytes)| *bytes == 16).count();
+    assert!(pairs == 150 && gone.len() > 155, "{pairs} pairs of {} blocks", gone.len());
+    let sizes: BTreeSet<u64> = gone.iter().map(|(_, bytes)| *bytes).collect();
+    for bytes in sizes {
+        // More than there are in a slab.
+        let new = Vec::from_iter((0..1500).map(|_| guard.alloc(bytes as usize).unwrap()));
+        let is_gone = |at| gone.iter().any(|block| block.0 == at);
+        assert!(!new.iter().any(|block| is_gone(block.offset())), "blocks of {bytes} bytes");
     }
-    assert!(before[0] > 0 && before[1] < 400, "{before:?}");
+}
+
+#[test]
+fn random_place_reaches_keys_alike() {
+    trees::random_place_reaches_keys_alike(&hot(4 << 20));
 }

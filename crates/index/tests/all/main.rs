@@ -2,6 +2,10 @@
 
 mod art;
 mod art_conformance;
+mod bw;
+mod bw_conformance;
+mod bw_found;
+mod bw_room;
 mod cache;
 mod clht_conformance;
 mod clht_remote;
@@ -12,11 +16,15 @@ mod found;
 mod growth;
 mod hot;
 mod hot_conformance;
+mod hot_records;
 mod level;
 mod level_conformance;
+mod masstree;
 mod masstree_conformance;
+mod masstree_layers;
 mod rewo;
 mod rewo_conformance;
 mod stored;
+mod trees;
 mod turbo;
 mod turbo_conformance;

@@ -3,7 +3,7 @@
 
 use terrace_conformance::{NAME, integers, stored};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::{Art, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
 use terrace_index::{Bytes, CacheBounds, PointIndex, Stored, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::Pool;
@@ -52,6 +52,19 @@ fn masstree_is_reopened() {
 fn hot<M: MappedMedium>() {
     stored::<Hot<M, U64>, Hot<M, Strings>, Art<M, U64>>();
     stored::<Hot<M, Strings>, Hot<M, U64>, Art<M, Strings>>();
+}
+
+fn bw<M: MappedMedium>() {
+    stored::<BwTree<M, U64>, BwTree<M, Strings>, Art<M, U64>>();
+    stored::<BwTree<M, Strings>, BwTree<M, U64>, Level<M, Strings>>();
+}
+
+#[test]
+fn bwtree_is_reopened() {
+    bw::<Dram>();
+    bw::<Shm>();
+    bw::<Pmem>();
+    bw::<TappedPmem>();
 }
 
 #[test]
@@ -116,6 +129,7 @@ fn check_every_integer<M: MappedMedium>() {
     integers(create::<Art<M, U64>>);
     integers(create::<Masstree<M, U64>>);
     integers(create::<Hot<M, U64>>);
+    integers(create::<BwTree<M, U64>>);
     integers(create::<Clht<M, U64>>);
     integers(create::<Turbo<M, U64>>);
     integers(create::<Rewo<M, U64>>);
@@ -172,6 +186,7 @@ fn table_in_used_memory_starts_empty() {
     check_in_used_memory::<Art<_, U64>>();
     check_in_used_memory::<Masstree<_, U64>>();
     check_in_used_memory::<Hot<_, U64>>();
+    check_in_used_memory::<BwTree<_, U64>>();
     check_in_used_memory::<Clht<_, U64>>();
     check_in_used_memory::<Level<_, U64>>();
     check_in_used_memory::<Rewo<_, U64>>();

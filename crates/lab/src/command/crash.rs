@@ -18,7 +18,7 @@ const TRIES: usize = 400;
 #[derive(Args)]
 pub(crate) struct Crash {
     /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, art,
-    /// art-bytes, hot, hot-bytes, masstree, masstree-bytes, direct, full,
+    /// art-bytes, hot, hot-bytes, bwtree, bwtree-bytes, masstree, masstree-bytes, direct, full,
     /// files, tiered, disk, or all.
     target: String,
     /// Number of distinct states to check, of each target under each profile.

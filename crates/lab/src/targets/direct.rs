@@ -1,7 +1,7 @@
 //! `direct`, a complete store: records, expiry, swaps, batches.
 
 use super::expiring::{self, Time};
-use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, shared};
+use super::options::{REBOOTED, is_unmade, options, refused_after_reboot, reply_of_puts, shared};
 use std::sync::Arc;
 use terrace_direct::{Direct, Key as EngineKey, Settings};
 use terrace_engine::{
@@ -346,12 +346,12 @@ impl<M: MappedMedium> EngineUnderTest<M> {
                 Ok(None)
             }
             Op::Batch(ref effects) => self.commit(effects).map(|()| None),
-            Op::Puts(ref puts) => self.put_many(puts).map(|()| None),
+            Op::Puts(ref puts) => self.put_many(puts).into_iter().collect::<Result<(), _>>().map(|()| None),
             Op::Background(step) => self.background(step).map(|()| None),
         }
     }
 
-    fn put_many(&self, puts: &[(Key, Version)]) -> Result<(), WriteError> {
+    fn put_many(&self, puts: &[(Key, Version)]) -> Vec<Result<(), WriteError>> {
         let values: Vec<_> = puts.iter().map(|&(key, version)| value(key, version)).collect();
         let puts: Vec<Put<'_>> = puts
             .iter()
@@ -362,7 +362,7 @@ impl<M: MappedMedium> EngineUnderTest<M> {
                 expires_at: self.time.expiry(version),
             })
             .collect();
-        self.store.put_many(&puts, Durably::Store).into_iter().collect()
+        self.store.put_many(&puts, Durably::Store)
     }
 }
 
@@ -393,9 +393,13 @@ impl<M: MappedMedium> Subject<M> for EngineUnderTest<M> {
     }
 
     fn apply(&self, op: &Op) -> Reply {
+        let is_full = |error: &WriteError| matches!(error, WriteError::PoolFull { .. });
+        if let Op::Puts(puts) = op {
+            return reply_of_puts(&self.put_many(puts), is_full);
+        }
         match self.write(op) {
             Ok(found) => Reply::Found(found),
-            Err(WriteError::PoolFull { .. }) => Reply::Full,
+            Err(error) if is_full(&error) => Reply::Full,
             Err(_) => Reply::Broken("the operation is refused"),
         }
     }

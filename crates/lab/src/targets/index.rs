@@ -8,7 +8,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
-use terrace_index::ordered::{Art, Hot, Masstree, OrderedKind};
+use terrace_index::ordered::{Art, BwShape, BwTree, Hot, Masstree, OrderedKind};
 use terrace_index::{
     CacheBounds, ChangeError, Deferred, Direction, IndexStats, Inserted, KeyKind, PointIndex, RangeIndex,
     StoreError, Stored, Swapped,
@@ -148,8 +148,8 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Masstree<M, K> {
 
 impl<M: MappedMedium, K: LabKeys> LabIndex for Art<M, K> {
     type Keys = K;
-    /// Those of a pair, and of nodes of the kinds 4, 16 and 48.
-    const BLOCKS: [usize; 4] = [16, 64, 192, 704];
+    /// Those of a pair, and of nodes of the kinds 4, 12 and 64.
+    const BLOCKS: [usize; 4] = [16, 64, 128, 576];
     const RANGES: bool = true;
     /// An empty tree.
     fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
@@ -182,6 +182,33 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Hot<M, K> {
             0 => Self::create(pool, NAME, 0),
             _ => Self::with_growth(pool, NAME, entries as usize, levels as usize),
         }
+    }
+    fn visit_range(
+        &self,
+        guard: &Guard<'_, M>,
+        (from, to): (&K::Key, &K::Key),
+        direction: Direction,
+        each: &mut dyn FnMut(u64),
+    ) {
+        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
+            each(word);
+            ControlFlow::Continue(())
+        });
+    }
+}
+
+impl<M: MappedMedium, K: LabKeys> LabIndex for BwTree<M, K> {
+    type Keys = K;
+    /// Those of pages.
+    const BLOCKS: [usize; 4] = [128, 192, 256, 320];
+    const RANGES: bool = true;
+    /// Pages of two to four keys, with one to three slots; in one run of four as in a full pool.
+    fn make(pool: &Pool<M>, plan: &Plan) -> Result<Self, StoreError> {
+        let most = 2 + (plan.seed >> 40) as usize % 3;
+        let (slots, spares) = (1 + (plan.seed >> 43) as usize % 3, (plan.seed >> 46) as usize % 3);
+        let is_scarce = plan.seed >> 49 & 3 == 0;
+        let shape = BwShape { most, least: 1 + most / 3, slots, numbers_log2: 3, spares, is_scarce };
+        Self::with_shape(pool, NAME, shape)
     }
     fn visit_range(
         &self,
@@ -526,7 +553,10 @@ where
 
     fn apply(&self, op: &Op) -> Reply {
         let done = Cell::new(0);
-        written(self.pool(), || self.write(op, &done))
+        match written(self.pool(), || self.write(op, &done)) {
+            Reply::Full if done.get() > 0 => Reply::Partly((1 << done.get()) - 1),
+            reply => reply,
+        }
     }
 
     fn get(&self, key: Key) -> Result<Option<Version>, String> {

@@ -4,7 +4,7 @@ use super::histories::*;
 use super::index::Index;
 use super::trees;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::{Art, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
 use terrace_index::{Bytes, U64};
 use terrace_medium::MappedMedium;
 use terrace_testkit::TestRecord;
@@ -40,6 +40,10 @@ pub struct MasstreeBytes;
 pub struct HotU64;
 /// P-HOT with byte strings.
 pub struct HotBytes;
+/// P-BwTree with `u64` keys.
+pub struct BwTreeU64;
+/// P-BwTree with byte strings.
+pub struct BwTreeBytes;
 
 impl Target for ClhtU64 {
     const NAME: &'static str = "clht";
@@ -201,6 +205,33 @@ impl HotBytes {
     }
 }
 
+impl HotU64 {
+    /// A plan over these keys, which are in order, for a script: without operations.
+    pub fn plan_over(seed: u64, keys: &[u64]) -> Plan {
+        trees::plan_over_integers(seed, keys)
+    }
+}
+
+impl Target for BwTreeU64 {
+    const NAME: &'static str = "bwtree";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Index<BwTree<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::bw_plan::<U64>(seed)
+    }
+}
+
+impl Target for BwTreeBytes {
+    const NAME: &'static str = "bwtree-bytes";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Index<BwTree<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::bw_plan::<Bytes<TestRecord>>(seed)
+    }
+}
+
 impl ArtBytes {
     /// A plan over these keys, which are in order, for a script: without operations.
     pub fn plan_over(seed: u64, keys: &[&[u8]]) -> Plan {
@@ -211,8 +242,6 @@ impl ArtBytes {
 impl ArtU64 {
     /// A plan over these keys, which are in order, for a script: without operations.
     pub fn plan_over(seed: u64, keys: &[u64]) -> Plan {
-        let bytes: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
-        let bytes: Vec<&[u8]> = bytes.iter().map(|bytes| &bytes[..]).collect();
-        trees::plan_over::<U64>(seed, &bytes)
+        trees::plan_over_integers(seed, keys)
     }
 }

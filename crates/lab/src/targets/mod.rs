@@ -22,8 +22,8 @@ pub use files::PoolFile;
 pub use full::Full;
 pub use index::{RECOUNT, Resized};
 pub use kinds::{
-    ArtBytes, ArtU64, ClhtBytes, ClhtRemote, ClhtU64, HotBytes, HotU64, LevelBytes, LevelU64, MasstreeBytes,
-    MasstreeU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
+    ArtBytes, ArtU64, BwTreeBytes, BwTreeU64, ClhtBytes, ClhtRemote, ClhtU64, HotBytes, HotU64, LevelBytes,
+    LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
 };
 pub use pool::Roots;
 pub use tiered::TieredEngine;

@@ -88,14 +88,14 @@ impl<E: Engine> OnFiles<'_, E> {
         self.store.commit(&writes, &[], Durably::Store).map(drop)
     }
 
-    fn put_many(&self, puts: &[(Key, Version)]) -> Result<(), WriteError> {
+    pub(super) fn put_many(&self, puts: &[(Key, Version)]) -> Vec<Result<(), WriteError>> {
         let values: Vec<_> = puts.iter().map(|&(key, version)| self.value(key, version)).collect();
         let puts: Vec<Put<'_>> = puts
             .iter()
             .zip(&values)
             .map(|(&(key, version), value)| Put { key: &self.keys[key], value, expires_at: expiry(version) })
             .collect();
-        self.store.put_many(&puts, Durably::Store).into_iter().collect()
+        self.store.put_many(&puts, Durably::Store)
     }
 
     /// Does an operation: puts by `put`, and background work by `background`.
@@ -125,7 +125,7 @@ impl<E: Engine> OnFiles<'_, E> {
                 self.store.clear(Durably::Store).map(|()| None)
             }
             Op::Batch(ref effects) => self.commit(effects).map(|()| None),
-            Op::Puts(ref puts) => self.put_many(puts).map(|()| None),
+            Op::Puts(ref puts) => self.put_many(puts).into_iter().collect::<Result<(), _>>().map(|()| None),
             Op::Background(step) => background(step).map(|()| None),
         }
     }

@@ -76,8 +76,8 @@ pub(crate) fn first_eight(after: &[Op]) -> Vec<Op> {
     after.iter().cycle().take(8).cloned().collect()
 }
 
-/// Writes, and retries once if the pool was full but could reclaim something. The second call of
-/// `write` goes on behind what the first one has done.
+/// Writes, and retries once if the pool was full but could reclaim something. What `write` has done
+/// before it finds the pool full, it does not do again.
 pub(crate) fn written<M: MappedMedium, E: Into<ChangeError>>(
     pool: &Pool<M>,
     write: impl Fn() -> Result<Option<Version>, E>,
@@ -91,6 +91,18 @@ pub(crate) fn written<M: MappedMedium, E: Into<ChangeError>>(
         Ok(found) => Reply::Found(found),
         Err(ChangeError::Full(_)) => Reply::Full,
         Err(ChangeError::Damaged(_)) => Reply::Broken("a write meets damage"),
+    }
+}
+
+/// The reply of several puts, each of which found room or did not.
+pub(crate) fn reply_of_puts<E>(puts: &[Result<(), E>], is_full: impl Fn(&E) -> bool) -> Reply {
+    let done =
+        puts.iter().enumerate().filter(|(_, put)| put.is_ok()).fold(0, |bits, (nth, _)| bits | 1 << nth);
+    match puts.iter().find_map(|put| put.as_ref().err().filter(|error| !is_full(error))) {
+        Some(_) => Reply::Broken("a put of several is refused"),
+        None if puts.iter().all(Result::is_ok) => Reply::Found(None),
+        None if done == 0 => Reply::Full,
+        None => Reply::Partly(done),
     }
 }
 

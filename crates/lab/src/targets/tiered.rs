@@ -8,7 +8,7 @@
 
 use super::direct::{HEAD, key_bytes};
 use super::on_files::{Done, OnFiles, TOP, files_in};
-use super::options::{findings, first_eight, is_unmade, options, refused_after_reboot};
+use super::options::{findings, first_eight, is_unmade, options, refused_after_reboot, reply_of_puts};
 use std::io::ErrorKind;
 use std::ops::Bound;
 use std::path::Path;
@@ -309,10 +309,15 @@ impl<M: MappedMedium> Subject<M> for TieredUnderTest<M> {
     }
 
     fn apply(&self, op: &Op) -> Reply {
+        const NOT_SETTLED: Reply = Reply::Broken("what is done cannot be made to last");
+        if let Op::Puts(puts) = op {
+            return match reply_of_puts(&self.on_files().put_many(puts), is_full) {
+                Reply::Found(_) | Reply::Partly(_) if self.settle().is_err() => NOT_SETTLED,
+                reply => reply,
+            };
+        }
         match self.write(op) {
-            Ok(_) if !matches!(op, Op::Background(_)) && self.settle().is_err() => {
-                Reply::Broken("what is done cannot be made to last")
-            }
+            Ok(_) if !matches!(op, Op::Background(_)) && self.settle().is_err() => NOT_SETTLED,
             Ok(found) => Reply::Found(found),
             Err(error) if is_full(&error) => Reply::Full,
             // A run ends with it.

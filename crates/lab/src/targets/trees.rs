@@ -55,11 +55,13 @@ impl Family {
         match dice.roll(16) {
             0..7 => Self::Paths,
             7 | 8 => Self::Growing(4),
-            9 | 10 => Self::Growing(16),
-            11 => Self::Growing(48),
-            12 | 13 => Self::Shrinking(4, 3),
-            14 => Self::Shrinking(16, 12),
-            _ => Self::Shrinking(48, 37),
+            9 => Self::Growing(12),
+            10 => Self::Growing(20),
+            11 => Self::Growing(56),
+            12 => Self::Shrinking(4, 3),
+            13 => Self::Shrinking(12, 9),
+            14 => Self::Shrinking(20, 16),
+            _ => Self::Shrinking(56, 40),
         }
     }
 }
@@ -115,6 +117,40 @@ pub(super) fn small_plan<K: ByteKeys>(seed: u64) -> Plan {
     plan_of::<K>(seed, &mut dice, bytes, hot, (before, mix))
 }
 
+/// A plan for a Bw-tree with pages of a few keys: they are split, written anew and merged. In one
+/// run of three the history begins with most keys and removes them.
+pub(super) fn bw_plan<K: ByteKeys>(seed: u64) -> Plan {
+    let mut dice = RandomSource::new(seed);
+    let mut keys = paths::<K>(&mut dice);
+    if dice.roll(2) == 0 {
+        let more = paths::<K>(&mut dice);
+        keys.extend(more);
+    }
+    let bytes: Vec<Vec<u8>> = keys.into_iter().collect();
+    let hot = 0..bytes.len();
+    let (before, mix) = match dice.roll(3) {
+        0 => {
+            let stay = dice.roll(3) as usize;
+            (numbered(hot.clone().skip(stay).map(|key| Op::Put(key, 0))), EMPTYING)
+        }
+        kind => {
+            let (count, mut next, mut model) = (dice.roll(12), 0, vec![None; bytes.len()]);
+            let before = FILLING.random(&mut dice, count as usize, &mut next, &mut model);
+            (before, if kind == 1 { FILLING } else { EVEN })
+        }
+    };
+    let mut plan = plan_of::<K>(seed, &mut dice, bytes, hot, (before, mix));
+    for op in &mut plan.ops {
+        if matches!(op, Op::Background(step) if *step != RECOUNT) && dice.roll(2) == 0 {
+            *op = Op::Background(SWEEP);
+        }
+    }
+    plan
+}
+
+/// Background work that sweeps pages.
+const SWEEP: u64 = 8;
+
 /// A plan over these keys, which are in order, for a script: without operations.
 pub(super) fn plan_over<K: ByteKeys>(seed: u64, keys: &[&[u8]]) -> Plan {
     assert!(keys.is_sorted());
@@ -122,6 +158,13 @@ pub(super) fn plan_over<K: ByteKeys>(seed: u64, keys: &[&[u8]]) -> Plan {
     let (mut dice, hot) = (RandomSource::new(seed), 0..keys.len());
     let plan = plan_of::<K>(seed, &mut dice, keys, hot, (Vec::new(), EVEN));
     Plan { ops: Vec::new(), creation: false, ..plan }
+}
+
+/// As [`plan_over`], over integers.
+pub(super) fn plan_over_integers(seed: u64, keys: &[u64]) -> Plan {
+    let bytes: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
+    let bytes: Vec<&[u8]> = bytes.iter().map(|bytes| &bytes[..]).collect();
+    plan_over::<U64>(seed, &bytes)
 }
 
 /// These operations with a version each.
@@ -261,10 +304,12 @@ struct Wide {
 fn wide<K: ByteKeys>(dice: &mut RandomSource, count: usize) -> Wide {
     let level = dice.roll(8) as usize;
     let (path, is_low) = (bytes(dice, level), dice.roll(2) == 0);
-    // Some are neighbours: the hints of eight lie in one word.
+    // Some are neighbours. In a large node, half of the others have a neighbour's hash.
     let mut branches: BTreeSet<u8> = if is_low { (0..4).collect() } else { (252..=255).collect() };
     while branches.len() < count {
-        branches.insert(dice.bits() as u8);
+        let byte = dice.bits() as u8;
+        let is_crowded = count > 20 && dice.roll(2) == 0;
+        branches.insert(if is_crowded { byte & 0xc3 | if is_low { 0 } else { 0x3c } } else { byte });
     }
     let child = |dice: &mut RandomSource, branch: u8| {
         let rest = K::LENGTH.map_or_else(|| dice.roll(3) as usize, |length| length - level - 1);

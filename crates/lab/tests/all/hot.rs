@@ -1,10 +1,12 @@
 //! The steps by which the height-optimized trie changes its structure: threads that stop, die or
 //! lose power at each of them, and other threads that come upon what is there.
 
-use super::steps::{Outcome, PMEM, acts, outcome, outcome_without_power, put, put_of, script};
+use super::steps::{
+    Outcome, PMEM, acts, changes_of, outcome, outcome_without_power, put, put_of, script, steps_to,
+};
 use terrace_index::Direction;
-use terrace_lab::targets::{HotBytes, RECOUNT};
-use terrace_testkit::crash::{Key, Lab, Limits, Op, Plan, Seen};
+use terrace_lab::targets::{HotBytes, HotU64, RECOUNT};
+use terrace_testkit::crash::{Key, Lab, Limits, Op, Plan, Seen, Version};
 use terrace_testkit::schedule::cues::{after, before, to};
 use terrace_testkit::schedule::{Policy, Scenario, Slice, Stop, ThreadCrash, ThreadOp};
 use terrace_testkit::stride;
@@ -259,6 +261,94 @@ fn leaf_that_a_key_was_compared_with_goes() {
                 assert_eq!(wrong, None, "{there:?}, {growth:?}, key {first} stops after {steps} steps");
             }
         }
+    }
+}
+
+/// A plan over these keys in a tree of usual nodes, in which half of a node can have no link.
+fn usual(keys: &[&[u8]], there: &[Key], gone: &[Key]) -> Plan {
+    let puts = there.iter().map(|&key| Op::Put(key, 1 + key as Version));
+    let before = puts.chain(gone.iter().map(|&key| Op::Remove(key))).collect();
+    Plan { before, ..HotBytes::plan_over(2, keys) }
+}
+
+/// A key comes to an empty place, and was compared with a leaf at a fork. Meanwhile another one
+/// comes to the empty place beside it, below that fork.
+#[test]
+fn leaf_that_came_nearer_is_compared_with() {
+    // The last bits of the second and the third one differ, the first bits of the others. Those
+    // that come part from each other at the second bit.
+    let keys: [&[u8]; 7] = [&[0x10], &[0x20], &[0x40], &[0x80], &[0x81], &[0xa1], &[0xc0]];
+    for (first, second) in [(5, 6), (6, 5)] {
+        let plan = usual(&keys, &[0, 1, 2, 3, 4], &[3, 4]);
+        let scenario = Scenario::of(plan, vec![acts(&[put(first)]), acts(&[put(second)])]);
+        for steps in 1..150 {
+            let policy =
+                Policy::Script(vec![Slice { thread: 0, steps }, Slice { thread: 1, steps: u32::MAX }]);
+            let wrong = outcome::<HotBytes>(&scenario, &policy, 1).wrong;
+            assert_eq!(wrong, None, "key {first} stops after {steps} steps");
+        }
+    }
+}
+
+/// A reader stops at any step. Meanwhile its node is replaced, and then the word of its key changes
+/// and is not durable yet. The reader returns that word, and power fails.
+#[test]
+fn word_that_a_reader_returns_is_durable() {
+    let plan = || Plan { before: vec![put(0), put(1)], ..HotU64::plan_over(2, &[1, 2, 3]) };
+    for ops in [&[put_of(1)][..], &[put(2), put_of(1)], &[Op::Remove(0), put_of(1)]] {
+        let scenario = Scenario::of(plan(), vec![vec![ThreadOp::Get(1)], acts(ops)]);
+        let steps = steps_to::<HotU64>(&scenario, "hot.word");
+        for read in 0..16 {
+            let slice = |thread, steps| Slice { thread, steps };
+            let policy = Policy::Script(vec![slice(0, read), slice(1, steps), slice(0, u32::MAX)]);
+            let wrong = outcome_without_power::<HotU64>(&scenario, &policy, 1).wrong;
+            assert_eq!(wrong, None, "{ops:?}, the reader stops after {read} steps");
+        }
+    }
+}
+
+fn put_in(key: Key) -> Op {
+    Op::Insert(key, 0x3000 + key as Version)
+}
+
+/// A writer has stored a link that is not durable. A reader, a range and another writer return what
+/// is there then, and power fails.
+#[test]
+fn link_that_another_follows_is_durable() {
+    // The other writers find nothing to do.
+    let changes = [(1, put_of(1), put_in(1)), (2, put(2), put_in(2)), (1, Op::Remove(1), Op::Remove(1))];
+    for (key, op, keep) in changes {
+        let reads = [ThreadOp::Get(key), ThreadOp::Range(0, 2, Direction::Forward)];
+        for look in reads.into_iter().chain([ThreadOp::Do(keep)]) {
+            let plan = strings(GROWTHS[1], &["a", "b", "c"], &[0, 1]);
+            let scenario = Scenario::of(plan, vec![vec![look.clone()], acts(std::slice::from_ref(&op))]);
+            let policy = script(&[to(1, after("tree.link")), to(0, Stop::End), to(1, Stop::End)]);
+            let wrong = outcome_without_power::<HotBytes>(&scenario, &policy, 1).wrong;
+            assert_eq!(wrong, None, "{op:?}, {look:?}");
+        }
+    }
+}
+
+/// A reader has persisted a dirty link and stops before it clears the bit. The link goes and comes
+/// back, and its writer dies before that is durable. The collector frees the node that was there in
+/// between, others use its memory, and power fails: no durable link may lead there.
+#[test]
+fn link_that_came_back_is_durable_before_its_node_is_free() {
+    const SCRIBBLE: u64 = (1 << 22 | 1 << 21 | 1 << 20 | 2) << 32 | 1;
+    let ops = acts(&[put_of(0), put(1), Op::Remove(1)]);
+    let works = [RECOUNT, SCRIBBLE].map(|step| ThreadOp::Do(Op::Background(step)));
+    let reads = [&[ThreadOp::Get(0)], &works[..]].concat();
+    let policy =
+        script(&[to(0, after("tree.link")), to(1, before("tree.clean")), to(0, Stop::End), to(1, Stop::End)]);
+    let plan = || strings((2, 1), &["a1", "a2", "b1", "b2"], &[0, 2, 3]);
+    let changes = changes_of::<HotBytes>(&Scenario::of(plan(), vec![ops.clone()]), 2);
+    // The removal ends with that of the node.
+    for change in changes * 3 / 4..changes {
+        let crashes = vec![ThreadCrash { thread: 0, call: 2, change }];
+        let scenario = Scenario::of(plan(), vec![ops.clone(), reads.clone()]);
+        let scenario = Scenario { is_shared: true, crashes, ..scenario };
+        let Outcome { wrong, has_died } = outcome_without_power::<HotBytes>(&scenario, &policy, 2);
+        assert!(wrong.is_none() && has_died, "it dies before change {change} of {changes}: {wrong:?}");
     }
 }
 

@@ -6,9 +6,9 @@ macro_rules! on_each_index {
     ($integers:path, $strings:path) => {
         crate::on_each_index! {
             $integers: turbo "turbo", rewo "rewo", level "level", art "art", hot "hot",
-                masstree "masstree";
+                bwtree "bwtree", masstree "masstree";
             $strings: turbo_bytes "turbo-bytes", rewo_bytes "rewo-bytes", level_bytes "level-bytes",
-                art_bytes "art-bytes", hot_bytes "hot-bytes",
+                art_bytes "art-bytes", hot_bytes "hot-bytes", bwtree_bytes "bwtree-bytes",
                 masstree_bytes "masstree-bytes";
         }
     };

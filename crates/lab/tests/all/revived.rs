@@ -65,6 +65,12 @@ fn hot_survives_a_kill_and_then_a_power_failure() {
 }
 
 #[test]
+fn bwtree_survives_a_kill_and_then_a_power_failure() {
+    assert_survives("bwtree", 0..3, 32);
+    assert_survives("bwtree-bytes", 0..2, 32);
+}
+
+#[test]
 fn masstree_survives_a_kill_and_then_a_power_failure() {
     assert_survives("masstree", 0..3, 32);
     assert_survives("masstree-bytes", 0..2, 32);

@@ -1,7 +1,7 @@
 //! Regression tests: earlier findings, by their seeds.
 
 use terrace_lab::{Monitor, RunResult, RunSeed, SUITES, ScheduleSeed, schedule_target};
-use terrace_testkit::crash::{Lab, Limits, Seen};
+use terrace_testkit::crash::{Lab, Limits, Profile, Seen};
 use terrace_testkit::schedule::Scheduler;
 
 /// Repeats a run up to `states` crash states, and fails if it finds something or has fewer states.
@@ -16,6 +16,17 @@ fn assert_sound(seed: &str, states: u64) {
         panic!("{seed} of {}: {}", suite.name, finding.wrong);
     }
     assert!(seen.len() >= states, "{seed} has {} states only", seen.len());
+}
+
+/// The suites that came last had the seeds of the first ones.
+#[test]
+fn seed_names_its_suite_and_its_profile() {
+    for (suite, profile) in (0..SUITES.len()).flat_map(|suite| Profile::ALL.map(|each| (suite, each))) {
+        let seed = RunSeed::new(suite, profile, 7, suite as u64);
+        assert_eq!(seed.to_string().parse(), Ok(seed), "{}", SUITES[suite].name);
+    }
+    let old: RunSeed = "0x3385b66190125042".parse().expect("a seed");
+    assert_eq!((SUITES[old.suite].name, old.profile), ("direct", Profile::File));
 }
 
 /// Repeats a run with several threads.

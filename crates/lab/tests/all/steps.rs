@@ -1,8 +1,9 @@
 //! What the scripts of trees share: their operations, and the outcome of a run.
 
 use terrace_testkit::crash::{Key, Limits, Memory, Op, Profile, Seen, Target, Version, Violation};
+use terrace_testkit::schedule::cues::{after, to};
 use terrace_testkit::schedule::{
-    Breakpoint, CrashSettings, LIMITS, Policy, Scenario, Scheduler, ThreadOp, run,
+    Breakpoint, CrashSettings, LIMITS, Policy, Scenario, Scheduler, Slice, Stop, ThreadOp, run, run_unchecked,
 };
 
 /// The profile of the runs that lose power.
@@ -40,6 +41,28 @@ pub(super) fn outcome<T: Target>(scenario: &Scenario, policy: &Policy, seed: u64
         Ok(run) => Outcome::of(run.wrong, !run.ran.died.is_empty()),
         Err(wrong) => Outcome::of(Some(wrong), false),
     }
+}
+
+/// The steps after which thread 1, which runs first, has done the access with this name. A script
+/// of breakpoints has further steps, at names.
+pub(super) fn steps_to<T: Target>(scenario: &Scenario, name: &'static str) -> u32 {
+    let last_of_first_turn = |policy: &Policy| {
+        let memory = Memory::<true>::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run");
+        let ran = run_unchecked::<T, true>(&Scheduler::new(), memory, scenario, policy, 1).expect("a run");
+        ran.turns.first().expect("a turn").after
+    };
+    let place = last_of_first_turn(&script(&[to(1, after(name)), to(0, Stop::End)]));
+    let first =
+        |steps| Policy::Script(vec![Slice { thread: 1, steps }, Slice { thread: 0, steps: u32::MAX }]);
+    let found = (1..).find(|&steps| last_of_first_turn(&first(steps)) == place);
+    found.expect("the access")
+}
+
+/// The changes of memory that the first thread makes in this call, if it runs alone.
+pub(super) fn changes_of<T: Target>(scenario: &Scenario, call: usize) -> u64 {
+    let memory = Memory::<true>::zeroed(T::BYTES.0, T::BYTES.1).expect("memory for a run");
+    let ran = run_unchecked::<T, true>(&Scheduler::new(), memory, scenario, &Scenario::sequential(), 1);
+    ran.expect("a run").changes[0][call]
 }
 
 /// A run in this order, in which power fails at one event in so many.

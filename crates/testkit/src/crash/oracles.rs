@@ -323,8 +323,7 @@ impl<T: Target, const VOLATILE: bool> Judge<VOLATILE> for Oracles<'_, T, VOLATIL
                         subject.collect();
                     }
                     medium.mark_call(mark_begin(done + index));
-                    let effects = op.effects(&model);
-                    let effects = if apply_checked(subject, op, &mut model)? { effects } else { Vec::new() };
+                    let effects = apply_checked(subject, op, &mut model)?;
                     medium.mark_call(mark_end(done + index));
                     revived.push(Step { op: op.clone(), effects });
                 }
@@ -500,23 +499,27 @@ pub(crate) fn check_memory<M: MappedMedium>(subject: &impl Subject<M>) -> Result
     }
 }
 
-/// Applies `op` and compares its answer with the model, which follows. Returns false if the pool
-/// was full.
+/// Applies `op` and compares its answer with the model, which follows. Returns what was done:
+/// nothing if the pool was full.
 pub(crate) fn apply_checked<M: MappedMedium>(
     subject: &impl Subject<M>,
     op: &Op,
     model: &mut [Option<Version>],
-) -> Result<bool, Violation> {
+) -> Result<Vec<Effect>, Violation> {
     let expected = op.answer(model);
+    let mut effects = op.effects(model);
     match subject.apply(op) {
-        Reply::Found(found) if found == expected => {
-            op.do_to(model);
-            Ok(true)
-        }
+        Reply::Found(found) if found == expected => {}
         Reply::Found(found) => {
-            Err(format!("{op} answers {}, but should answer {}", display(found), display(expected)))
+            return Err(format!("{op} answers {}, but should answer {}", display(found), display(expected)));
         }
-        Reply::Full => Ok(false),
-        Reply::Broken(why) => Err(format!("{op} fails: {why}")),
+        Reply::Full => effects.clear(),
+        Reply::Partly(done) => {
+            let mut nth = 0..;
+            effects.retain(|_| nth.next().is_some_and(|nth| done >> nth & 1 == 1));
+        }
+        Reply::Broken(why) => return Err(format!("{op} fails: {why}")),
     }
+    effects.iter().for_each(|&(key, to)| model[key] = to);
+    Ok(effects)
 }

@@ -48,8 +48,7 @@ pub fn record<T: Target, const VOLATILE: bool>(plan: &Plan) -> Result<History, V
             from = medium.len();
         }
         medium.mark(mark_begin(index));
-        let effects = op.effects(&model);
-        let effects = if apply_checked(&subject, op, &mut model)? { effects } else { Vec::new() };
+        let effects = apply_checked(&subject, op, &mut model)?;
         medium.mark(mark_end(index));
         steps.push(Step { op: op.clone(), effects });
     }

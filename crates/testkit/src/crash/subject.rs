@@ -117,6 +117,9 @@ pub enum Reply {
     Found(Option<Version>),
     /// The pool was full and nothing changed.
     Full,
+    /// The pool was full for some of several puts; one bit for each that was done, the lowest for
+    /// the first.
+    Partly(u64),
     /// A reply that a correct store never gives.
     Broken(&'static str),
 }

@@ -229,7 +229,7 @@ fn execute<M: MappedMedium>(subject: &impl Subject<M>, act: &ThreadOp) -> Result
         ThreadOp::Do(op) => match subject.apply(op) {
             Reply::Found(found) if subject.knows_what_it_found(op) => Answer::Found(found),
             Reply::Found(_) => Answer::Done,
-            Reply::Full => Answer::Full,
+            Reply::Full | Reply::Partly(_) => Answer::Full,
             Reply::Broken(why) => return Err(why.to_string()),
         },
     })

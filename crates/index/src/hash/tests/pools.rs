@@ -11,13 +11,13 @@ use terrace_testkit::schedule::{Job, Policy, Scheduled, Scheduler, Slice};
 use terrace_testkit::{Layered, Recording, Trace};
 
 /// The medium of such a pool.
-pub(super) type Medium = Layered<true>;
+pub(crate) type Medium = Layered<true>;
 
 const BYTES: usize = 256 << 10;
 
 /// A pool, and a trace of everything that was done to it.
-pub(super) struct Power {
-    pub(super) pool: Pool<Medium>,
+pub(crate) struct Power {
+    pub(crate) pool: Pool<Medium>,
     medium: Arc<Scheduled<Recording<Memory<true>>>>,
 }
 
@@ -26,15 +26,15 @@ fn options(boot: u128) -> PoolOptions {
 }
 
 /// A pool with the same hashes in every run.
-pub(super) fn pool<M: MappedMedium>(bytes: u64) -> Pool<M> {
+pub(crate) fn pool<M: MappedMedium>(bytes: u64) -> Pool<M> {
     PoolOptions::anonymous().size(bytes).hash_seed(11).create().expect("memory for a pool")
 }
 
 /// An unnamed file for a pool that is created, closed and reopened.
-pub(super) struct Place(File);
+pub(crate) struct Place(File);
 
 impl Place {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static PLACES: AtomicU32 = AtomicU32::new(0);
         let name = format!("terrace-index-{}-{}", std::process::id(), PLACES.fetch_add(1, Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -43,7 +43,7 @@ impl Place {
         Self(file)
     }
 
-    pub(super) fn options(&self) -> PoolOptions {
+    pub(crate) fn options(&self) -> PoolOptions {
         let file = self.0.try_clone().expect("another handle to it");
         PoolOptions::in_file(file).size(1 << 20).hash_seed(11).assume_persistent(true)
     }
@@ -54,26 +54,26 @@ fn memory() -> Memory<true> {
 }
 
 impl Power {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let medium = Arc::new(Scheduled::over(Recording::over(memory())));
         let pool = options(1).create_on(Layered::over(medium.clone())).expect("a pool");
         Self { pool, medium }
     }
 
     /// Everything that was done to it, in order.
-    pub(super) fn trace(&self) -> Trace {
+    pub(crate) fn trace(&self) -> Trace {
         self.medium.below().trace()
     }
 
     /// The pool after a loss of power that kept as little as possible.
-    pub(super) fn after_power_loss(&self) -> Pool<Medium> {
+    pub(crate) fn after_power_loss(&self) -> Pool<Medium> {
         self.after_power_loss_at(usize::MAX, &[])
     }
 
     /// The pool after a loss of power behind the first `events` events. The `lines` survive as they
     /// were then, because a cache may write back any line; of the others as little as possible
     /// survives.
-    pub(super) fn after_power_loss_at(&self, events: usize, lines: &[u64]) -> Pool<Medium> {
+    pub(crate) fn after_power_loss_at(&self, events: usize, lines: &[u64]) -> Pool<Medium> {
         let trace = self.trace().begin(events);
         let mut durable = trace.durable(BYTES / 8);
         let mut cached = vec![0; BYTES / 8];
@@ -92,7 +92,7 @@ impl Power {
 const READS_BEFORE_YIELD: usize = 64;
 
 /// Runs `one` for `steps` steps, then `other` until it ends or waits, and so on.
-pub(super) fn interrupted(
+pub(crate) fn interrupted(
     scheduler: &Scheduler,
     steps: u32,
     one: impl FnOnce() + Send + 'static,

@@ -2,6 +2,7 @@
 
 use super::super::keys::OrderedKind;
 use super::super::link::Link;
+use super::hashed;
 use super::node::*;
 use super::ops::Art;
 use terrace_medium::{LINE, MappedMedium};
@@ -25,12 +26,13 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         kind: Kind,
         content: &Content<'_>,
     ) -> Result<Fresh<'g, M>, PoolFull> {
-        assert!(content.children.len() <= kind.places(), "{} children of {kind:?}", content.children.len());
+        assert!(content.children.len() <= kind.most(), "{} children of {kind:?}", content.children.len());
         let fresh = guard.alloc(kind.bytes())?;
         match kind {
             Kind::Four => fresh.stream_lines(0, &image::<1>(kind, content, self.tree.mark)),
-            Kind::Sixteen => fresh.stream_lines(0, &image::<3>(kind, content, self.tree.mark)),
-            Kind::FortyEight => fresh.stream_lines(0, &image::<11>(kind, content, self.tree.mark)),
+            Kind::Twelve => fresh.stream_lines(0, &image::<2>(kind, content, self.tree.mark)),
+            Kind::Twenty => fresh.stream_lines(0, &image::<3>(kind, content, self.tree.mark)),
+            Kind::Hashed => fresh.stream_lines(0, &image::<9>(kind, content, self.tree.mark)),
             Kind::Full => fresh.stream_lines(0, &image::<33>(kind, content, self.tree.mark)),
         }
         self.count_node(guard, kind, 1);
@@ -55,18 +57,14 @@ fn image<const N: usize>(kind: Kind, content: &Content<'_>, mark: u16) -> [[u64;
     words[SHAPE] = Shape::new(kind, content.level, content.counted).0;
     words[PREFIX] = content.prefix.0;
     words[HERE] = content.here.0;
-    if kind == Kind::FortyEight {
-        words[HINTS..LINKS_48].fill(u64::from(mark) << MARK_AT | NO_HINTS);
-    }
-    for (nth, child) in content.children.iter().enumerate() {
-        let place = if kind == Kind::Full { usize::from(child.byte()) } else { nth };
-        words[kind.first_link() + place] = child.0;
-        if kind == Kind::FortyEight {
-            let hints = &mut words[HINTS + usize::from(child.byte()) / 8];
-            *hints = with_hint(*hints, child.byte(), nth);
+    for (nth, &child) in content.children.iter().enumerate() {
+        match kind {
+            Kind::Four | Kind::Twelve | Kind::Twenty => words[SMALL_LINKS + nth] = child.0,
+            Kind::Hashed => hashed::put(words, child),
+            Kind::Full => words[LARGE_LINKS + usize::from(child.byte())] = child.0,
         }
     }
-    if matches!(kind, Kind::FortyEight | Kind::Full) {
+    if kind.has_count() {
         let count = content.children.len() + usize::from(!content.here.is_empty());
         words[COUNT] = u64::from(mark) << MARK_AT | count as u64;
     }

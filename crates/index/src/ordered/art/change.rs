@@ -4,17 +4,22 @@ use super::super::keys::{KEY_MAX, OrderedKind, pair_word};
 use super::super::link::Link;
 use super::super::links::{load, store};
 use super::find::Ended;
+use super::hashed::Room;
 use super::locate::{Above, End, Spot};
 use super::node::{Kind, Node, Slot};
 use super::ops::Art;
 use super::root::Holder;
 use crate::{ChangeError, Damage, Decision, Fencing};
 use std::sync::atomic::Ordering::Release;
-use terrace_medium::{MappedMedium, Word};
+use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
 /// Fruitless turns of a writer after which it looks for marks of dead threads.
 const TURNS: u32 = 4;
+
+/// Fruitless turns in a row after which a writer gives up. Other threads cannot cause so many: each
+/// costs one of them a change of this very place. Damage can, which makes two ways to a key differ.
+const TURNS_MOST: u32 = 1 << 22;
 
 /// The outcome of a try: `None` if the tree changed meanwhile.
 pub(super) type Tried<T> = Result<Option<T>, ChangeError>;
@@ -38,6 +43,10 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             if turn % TURNS == 0 {
                 self.tree.clear_marks(guard, key);
             }
+            if turn == TURNS_MOST {
+                let offset = self.tree.pool.region().offset_of(self.tree.root_link()).raw();
+                return Err(self.tree.record_damage(offset, "a key's place does not stay found").into());
+            }
         }
     }
 
@@ -55,8 +64,8 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
             (End::Key, Some(slot)) => self.change_present(guard, &spot, slot, fencing, decide),
             _ => match decide(None) {
                 Decision::Keep | Decision::Set(None) => {
-                    self.check_absent(guard, key, spot.end)?;
-                    Ok(Some(None))
+                    let is_absent = self.is_absent(guard, key, spot.end)?;
+                    Ok(is_absent.then_some(None))
                 }
                 Decision::Set(Some(word)) => {
                     assert!(K::is_word(word), "{word:#x} cannot be a word of this index");
@@ -67,17 +76,18 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
     }
 
     /// A key that a prefix excludes is absent, unless a read, which compares no prefix, finds it.
-    /// Then its record is not the one that was added there: an error, or the caller would try for
-    /// ever to change what it has read.
-    fn check_absent(&self, guard: &Guard<'_, M>, key: &K::Key, end: End) -> Result<(), Damage> {
+    /// Then it was added meanwhile, or the prefix is damaged; or its record is not the one that was
+    /// added there: an error, or the caller would try for ever to change what it has read.
+    fn is_absent(&self, guard: &Guard<'_, M>, key: &K::Key, end: End) -> Result<bool, Damage> {
         if !matches!(end, End::Below(..)) {
-            return Ok(());
+            return Ok(true);
         }
         match self.tree.search(guard, key) {
             Ended::Found(word) if !K::is_sound(guard, word) => {
                 Err(Damage { offset: word, what: "a record at another key's place is unsound" })
             }
-            _ => Ok(()),
+            Ended::Found(_) => Ok(false),
+            _ => Ok(true),
         }
     }
 
@@ -155,9 +165,9 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         at.node.inspect(|node| node.count(self.tree.pool.medium(), self.tree.mark, -1));
         if K::LEAF_BYTES > 0 {
             // Durable before the pair is retired, whose memory others will use.
-            self.tree.publish(word, link.removed(), &mut Fencing::Now);
+            self.tree.publish(word, at.rest_of((word, link)), &mut Fencing::Now);
         } else {
-            self.tree.publish(word, link.removed(), fencing);
+            self.tree.publish(word, at.rest_of((word, link)), fencing);
         }
         self.count_key(guard, at, -1);
         K::retire(guard, link.offset());
@@ -203,68 +213,74 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         leaf: u64,
         fencing: &mut Fencing<'_>,
     ) -> Tried<()> {
-        if K::LEAF_BYTES > 0 {
-            // PERSIST: the pair before the link to it.
-            self.tree.pool.region().fence();
+        let persist_pair = || {
+            if K::LEAF_BYTES > 0 {
+                // PERSIST: the pair before the link to it.
+                self.tree.pool.region().fence();
+            }
+        };
+        // The fence of a larger node covers the pair, too.
+        let will_grow = M::VOLATILE_CACHE && spot.at.node.is_some_and(|node| self.looks_full(node));
+        if !will_grow {
+            persist_pair();
         }
         let Some(lock) = self.tree.lock(guard, spot.at)? else { return Ok(None) };
         let byte = spot.at.base.checked_sub(1).and_then(|level| K::byte(key, level));
-        let place = match (spot.at.node, byte) {
-            (None, _) => Some(self.tree.root_link()),
-            (Some(node), None) => Some(node.here()),
-            (Some(node), Some(byte)) => match self.place_for(node, byte) {
-                Ok(place) => place,
-                Err(Taken) => return Ok(None),
-            },
-        };
-        match (place, spot.at.node, spot.above) {
-            (Some(place), node, _) => {
+        match (self.room_for(spot.at, byte), spot.at.node, spot.above) {
+            (Room::At(place), node, _) => {
                 if !self.tree.follow_locked(place).is_empty() {
                     return Ok(None);
+                }
+                if will_grow {
+                    persist_pair();
                 }
                 self.tree.publish(place, Link::to_leaf(byte.unwrap_or(0), leaf), fencing);
                 self.count_key(guard, spot.at, 1);
                 node.inspect(|node| node.count(self.tree.pool.medium(), self.tree.mark, 1));
                 Ok(Some(()))
             }
-            (None, Some(node), Some(above)) => {
+            (Room::Taken, ..) => Ok(None),
+            (Room::Full, Some(node), Some(above)) => {
                 lock.release();
                 let link = Link::to_leaf(byte.unwrap_or(0), leaf);
                 self.grow(guard, above, (node, spot.at.base - 1), link)
             }
-            (None, ..) => unreachable!("the root has a place"),
+            (Room::Full, ..) => unreachable!("the root has a place"),
         }
     }
 
-    /// A free place of a node for a child with this byte, whose hint is set; `None` if the node is
-    /// full. An error if the node has such a child. Called under the lock. Trusts no hint, which
-    /// damage may have changed, but sets that of the child.
-    fn place_for<'g>(&self, node: Node<'g>, byte: u8) -> Result<Option<&'g Word>, Taken> {
+    /// Whether a small node is full, unless other threads change it. (A large one says no.)
+    fn looks_full(&self, node: Node<'_>) -> bool {
+        let kind = node.kind();
+        !kind.has_count() && node.children(self.tree.pool.medium()).count() >= kind.most()
+    }
+
+    /// The place of a holder for a new leaf with this byte, or for the key that ends there. Called
+    /// under the lock.
+    fn room_for<'g>(&'g self, at: Holder<'g>, byte: Option<u8>) -> Room<'g> {
+        let Some(node) = at.node else { return Room::At(self.tree.root_link()) };
+        let Some(byte) = byte else { return Room::At(node.here()) };
         let (medium, links) = (self.tree.pool.medium(), node.links());
-        if node.kind() == Kind::Full {
-            return Ok(Some(&links[usize::from(byte)]));
+        match node.kind() {
+            Kind::Full => return Room::At(&links[usize::from(byte)]),
+            Kind::Hashed => return self.tree.room_in_hashed(node, byte),
+            _ => {}
         }
         let mut free = None;
-        for (place, word) in links.iter().enumerate() {
+        for word in links {
             let link = load(medium, word);
             // The place of such a child, if its removal is not durable: otherwise a crash could
             // leave both.
             let was_its_own = link != Link::NONE && link.byte() == byte;
             if link.is_empty() {
-                free = if was_its_own { Some(place) } else { free.or(Some(place)) };
+                free = if was_its_own { Some(word) } else { free.or(Some(word)) };
             } else if link.byte() == byte {
-                node.note_place(medium, self.tree.mark, byte, place);
-                return Err(Taken);
+                return Room::Taken;
             }
         }
-        let Some(place) = free else { return Ok(None) };
-        node.note_place(medium, self.tree.mark, byte, place);
-        Ok(Some(&links[place]))
+        free.map_or(Room::Full, Room::At)
     }
 }
-
-/// A node has a child with the byte of a new one.
-struct Taken;
 
 impl<'g> Spot<'g> {
     /// The link to the node, and the node with its level; `None` at the root.
@@ -272,3 +288,7 @@ impl<'g> Spot<'g> {
         Some((self.above?, self.at.node?, self.at.base - 1))
     }
 }
+
+#[cfg(test)]
+#[path = "tests/change.rs"]
+mod tests;

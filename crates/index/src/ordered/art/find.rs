@@ -3,6 +3,7 @@
 use super::super::keys::{Found, OrderedKind};
 use super::super::link::{EMPTY, LEAF, Link};
 use super::super::links::load;
+use super::hashed::HIDDEN;
 use super::node::{Node, Slot};
 use super::tree::Tree;
 use crate::Damage;
@@ -47,7 +48,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn next_link<'g>(&self, node: Node<'g>, level: usize, key: &K::Key) -> Option<Slot<'g>> {
         let medium = self.pool.medium();
         match K::byte(key, level) {
-            Some(byte) => node.child(medium, self.mark, byte),
+            Some(byte) => node.child(medium, byte),
             // A key that ends above the level is not below this node.
             None if K::bytes(key).len() == level => Some((node.here(), load(medium, node.here()))),
             None => None,
@@ -119,8 +120,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
     }
 
-    /// The first of a node's links that does not fit its check and may have been any byte's, or a
-    /// hint that hides the key's. (In a node of kind 256 each byte has its own place.)
+    /// The first of a node's links that does not fit its check and may have been any byte's, or an
+    /// unused place before the key's. (In a node of kind 256 each byte has its own place.)
     fn damaged_in(&self, node: Node<'_>, key: &K::Key) -> Option<Damage> {
         let (medium, region) = (self.pool.medium(), self.pool.region());
         if matches!(node, Node::Full(_)) {
@@ -132,9 +133,10 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
         let byte = K::byte(key, node.shape(medium).level())?;
         let (word, link) = node.child_by_look(medium, byte).filter(|(_, link)| !link.is_empty())?;
-        // A child that has come since the search has its hint. One that has gone since the look has
+        // A child that has come since the search is found now. One that has gone since the look has
         // left its place, and does not come back to it while this thread is pinned.
-        let is_hidden = node.child(medium, self.mark, byte).is_none() && load(medium, word) == link;
-        is_hidden.then(|| self.record_damage(node.offset(region), "a hint of a node hides a link"))
+        let found = node.child(medium, byte).filter(|(_, link)| !link.is_empty());
+        let is_hidden = found.is_none() && load(medium, word) == link;
+        is_hidden.then(|| self.record_damage(node.offset(region), HIDDEN))
     }
 }

@@ -89,9 +89,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         let level = descent.base + link.skip().unwrap_or(0);
         let byte = K::byte(descent.key, level).unwrap_or(0);
         region.prefetch(link.offset() + Node::line_of(kind, byte));
-        if kind == Kind::Sixteen {
-            region.prefetch(link.offset() + 64);
-            region.prefetch(link.offset() + 128);
+        if matches!(kind, Kind::Twelve | Kind::Twenty) {
+            (1..kind.lines()).for_each(|line| region.prefetch(link.offset() + 64 * line as u64));
         }
     }
 }

@@ -13,11 +13,12 @@
 //!                    |          |-here--> leaf: the key that ends at byte 3
 //!                    |          |-'x'--> ...
 //! ```
-//! * A node branches by the byte at its *level*, which never changes. It has the kinds 4, 16, 48
-//!   and 256, the number of its children at most, and one link more, `here`, for the key that ends
-//!   at its level.
+//! * A node branches by the byte at its *level*, which never changes. It has the kinds 4, 12, 20,
+//!   64 and 256, the number of its places for children, and one link more, `here`, for the key
+//!   that ends at its level.
 //! * A link is one word with the byte, the kind of the child, and how far the child's level lies
-//!   below (see `link`). So a reader needs no header: it reads one line of a node of kind 4 or 256.
+//!   below (see `link`). So a reader needs no header: it reads one line of a node of kind 4 or 256,
+//!   and of kind 64 as a rule, which keeps its links by their bytes' hash (see `hashed`).
 //!   A child's link is the only place that says that the child exists: no count, no key array.
 //! * A node's *prefix* word holds the first five bytes between its parent's level and its own. It
 //!   is a hint for writers. Readers skip the prefix and compare the whole key at the leaf.
@@ -43,6 +44,8 @@
 //! 6. All locks of a path are taken from the root downwards, three at most.
 //! 7. Readers and writers persist a dirty link before they rely on it (see `link`). A pair's word
 //!    is not durable while the link to the pair is dirty.
+//! 8. In a node of kind 64, no place before a link, on the way on which a search looks for it, was
+//!    never used. A place that was used never looks as if it were new, in no crash state.
 //!
 //! # Bad input
 //! Keys of up to 64 KiB, so a path may have 65,536 nodes: no function recurses. Links are checked
@@ -50,13 +53,14 @@
 //! no damage makes a loop.
 //!
 //! # Files
-//! What is stored: `node`, `root`. The tree below its operations: `tree` (links), `obsolete`
+//! What is stored: `node`, `hashed`, `root`. The tree below its operations: `tree` (links), `obsolete`
 //! (locks), `prefix`, `find`, `many`, `locate`, `range`, `sample`, `trace`, `verify`. Above it:
 //! `ops`, `change`, `build`, `split`, `reshape`, `stored`.
 
 mod build;
 mod change;
 mod find;
+mod hashed;
 mod locate;
 mod many;
 mod node;

@@ -1,31 +1,29 @@
-//! The four kinds of nodes, and how their links are read.
+//! The five kinds of nodes, and how their links are read.
 //!
 //! ```text
 //!   header    | lock | shape | prefix | here |
 //!   kind 4    header, 4 links                                       1 line
-//!   kind 16   header, 16 links, 4 unused words                      3 lines
-//!   kind 48   header, count, 3 unused words, 32 words of hints,     11 lines
-//!             48 links
+//!   kind 12   header, 12 links                                      2 lines
+//!   kind 20   header, 20 links                                      3 lines
+//!   kind 64   header, count, 3 unused words, 64 places of links     9 lines
 //!   kind 256  header, count, 3 unused words, 256 links              33 lines
 //!
 //!   shape     | 63:48 obsolete | 47:32 counted | 27:11 level | 10:8 kind | 7:0 check |
 //!   prefix    | 63:24 bytes, the first at the top | 23:8 length | 7:0 check |
 //!   count     | 63:48 mark | 47:0 entries, or fewer if a thread has died |
-//!   hints     | 63:48 mark | 47:42 place of byte 8i + 7 | ... | 5:0 place of byte 8i |
 //! ```
-//! Kinds 4, 16 and 48 keep their links in no order. A hint says where the link of a byte was put.
-//! It is stored before the link, so if its word has the mark of this generation of the pool, the
-//! link is there or nowhere. Hints are never persisted. Those of an earlier generation mean
-//! nothing: then a search looks at all links, and the next writer there sets them. Counts (of
-//! entries) are never persisted, either. They have the mark, too: without it, the next removal
-//! counts anew.
+//! Kinds 4, 12 and 20 keep their links in no order. Kind 64 keeps them by their bytes' hash (see
+//! `hashed`). Counts (of entries) are never persisted. They have the mark of a generation of the
+//! pool: without that of this one, the next removal counts anew.
 //!
 //! The check of `shape` covers kind and level, which never change. `counted` is the number of the
 //! last recount that has passed the node (see `trace`).
 
-use super::super::link::{EMPTY, KindBits, LEAF, Link};
+use super::super::check::folded;
+use super::super::link::{KindBits, Link};
 use super::super::links::load;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use super::hashed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{LINE, Line, Medium, Offset, Region, Word};
 use terrace_pool::Lock;
 
@@ -33,12 +31,24 @@ use terrace_pool::Lock;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Four,
-    Sixteen,
-    FortyEight,
+    Twelve,
+    Twenty,
+    Hashed,
     Full,
 }
 
-pub(super) const KINDS: [Kind; 4] = [Kind::Four, Kind::Sixteen, Kind::FortyEight, Kind::Full];
+pub(super) const KINDS: [Kind; 5] = [Kind::Four, Kind::Twelve, Kind::Twenty, Kind::Hashed, Kind::Full];
+
+/// The kinds by the bits of a link; 0 is no link, 1 a leaf. 4 was another kind once.
+const BY_BITS: [Option<Kind>; 8] = {
+    let mut kinds = [None; 8];
+    let mut at = 0;
+    while at < KINDS.len() {
+        kinds[KINDS[at].bits() as usize] = Some(KINDS[at]);
+        at += 1;
+    }
+    kinds
+};
 
 /// The figure of nodes that another kind replaced, behind those of the kinds.
 pub(super) const RESHAPED: usize = KINDS.len();
@@ -48,40 +58,43 @@ pub(super) const SHAPE: usize = 1;
 pub(super) const PREFIX: usize = 2;
 pub(super) const HERE: usize = 3;
 pub(super) const COUNT: usize = 4;
-/// The first link of the kinds 4 and 16, of kind 48, and of kind 256.
+/// The first link of the small kinds, and of the large ones, which have a count.
 pub(super) const SMALL_LINKS: usize = 4;
-pub(super) const HINTS: usize = 8;
-pub(super) const LINKS_48: usize = HINTS + 256 / 8;
-pub(super) const LINKS_256: usize = 8;
+pub(super) const LARGE_LINKS: usize = 8;
 
-const HINT_BITS: u32 = 6;
 pub(super) const MARK_AT: u32 = 48;
-/// No hint is a place.
-pub(super) const NO_HINTS: u64 = (1 << MARK_AT) - 1;
 
 const _: () = assert!(size_of::<[Line; 1]>() == 8 * (SMALL_LINKS + 4));
-const _: () = assert!(size_of::<[Line; 3]>() >= 8 * (SMALL_LINKS + 16));
-const _: () = assert!(size_of::<[Line; 11]>() == 8 * (LINKS_48 + 48));
-const _: () = assert!(size_of::<[Line; 33]>() == 8 * (LINKS_256 + 256));
+const _: () = assert!(size_of::<[Line; 2]>() == 8 * (SMALL_LINKS + 12));
+const _: () = assert!(size_of::<[Line; 3]>() == 8 * (SMALL_LINKS + 20));
+const _: () = assert!(size_of::<[Line; 9]>() == 8 * (LARGE_LINKS + hashed::PLACES));
+const _: () = assert!(size_of::<[Line; 33]>() == 8 * (LARGE_LINKS + 256));
 
 impl Kind {
-    /// The bits of a link that say this kind; 0 and 1 are no link and a leaf.
+    /// The bits of a link that say this kind. Pools of any age hold them.
     #[inline(always)]
-    pub(super) fn bits(self) -> KindBits {
-        self as u64 + LEAF + 1
+    pub(super) const fn bits(self) -> KindBits {
+        match self {
+            Self::Four => 2,
+            // It had sixteen places once, and four unused words.
+            Self::Twenty => 3,
+            Self::Full => 5,
+            Self::Twelve => 6,
+            Self::Hashed => 7,
+        }
     }
 
     #[inline(always)]
     pub(super) fn of(bits: KindBits) -> Option<Self> {
-        const { assert!(EMPTY == 0 && LEAF == 1) };
-        KINDS.get((bits as usize).wrapping_sub(2)).copied()
+        *BY_BITS.get(bits as usize)?
     }
 
     pub(super) fn lines(self) -> usize {
         match self {
             Self::Four => 1,
-            Self::Sixteen => 3,
-            Self::FortyEight => 11,
+            Self::Twelve => 2,
+            Self::Twenty => 3,
+            Self::Hashed => 9,
             Self::Full => 33,
         }
     }
@@ -90,23 +103,34 @@ impl Kind {
         self.lines() * LINE
     }
 
-    /// Children at most.
+    /// Places for links to children.
     pub(super) fn places(self) -> usize {
         match self {
             Self::Four => 4,
-            Self::Sixteen => 16,
-            Self::FortyEight => 48,
+            Self::Twelve => 12,
+            Self::Twenty => 20,
+            Self::Hashed => hashed::PLACES,
             Self::Full => 256,
         }
+    }
+
+    /// Children at which a further one needs a larger kind.
+    pub(super) fn most(self) -> usize {
+        if self == Self::Hashed { hashed::MOST } else { self.places() }
+    }
+
+    /// Whether its nodes count their entries.
+    #[inline(always)]
+    pub(super) fn has_count(self) -> bool {
+        matches!(self, Self::Hashed | Self::Full)
     }
 
     /// Where the links begin, in words.
     #[inline(always)]
     pub(super) fn first_link(self) -> usize {
         match self {
-            Self::Four | Self::Sixteen => SMALL_LINKS,
-            Self::FortyEight => LINKS_48,
-            Self::Full => LINKS_256,
+            Self::Four | Self::Twelve | Self::Twenty => SMALL_LINKS,
+            Self::Hashed | Self::Full => LARGE_LINKS,
         }
     }
 
@@ -118,14 +142,15 @@ impl Kind {
         (self as usize).checked_sub(1).map(|smaller| KINDS[smaller])
     }
 
-    /// The number of children at which the node becomes one of the next smaller kind: below that
-    /// one's places, so that a node at the border does not change to and fro.
+    /// The number of children at which the node becomes one of the next smaller kind: below the
+    /// most of that one, so that a node at the border does not change to and fro.
     pub(super) fn shrinks_at(self) -> usize {
         match self {
             Self::Four => 0,
-            Self::Sixteen => 3,
-            Self::FortyEight => 12,
-            Self::Full => 37,
+            Self::Twelve => 3,
+            Self::Twenty => 9,
+            Self::Hashed => 16,
+            Self::Full => 40,
         }
     }
 }
@@ -134,8 +159,9 @@ impl Kind {
 #[derive(Clone, Copy)]
 pub(super) enum Node<'g> {
     Four(&'g [Line; 1]),
-    Sixteen(&'g [Line; 3]),
-    FortyEight(&'g [Line; 11]),
+    Twelve(&'g [Line; 2]),
+    Twenty(&'g [Line; 3]),
+    Hashed(&'g [Line; 9]),
     Full(&'g [Line; 33]),
 }
 
@@ -148,8 +174,9 @@ impl<'g> Node<'g> {
     pub(super) fn at<M: Medium>(region: &'g Region<M>, kind: Kind, offset: u64) -> Option<Self> {
         Some(match kind {
             Kind::Four => Self::Four(region.get(Offset::new(offset))?),
-            Kind::Sixteen => Self::Sixteen(region.get(Offset::new(offset))?),
-            Kind::FortyEight => Self::FortyEight(region.get(Offset::new(offset))?),
+            Kind::Twelve => Self::Twelve(region.get(Offset::new(offset))?),
+            Kind::Twenty => Self::Twenty(region.get(Offset::new(offset))?),
+            Kind::Hashed => Self::Hashed(region.get(Offset::new(offset))?),
             Kind::Full => Self::Full(region.get(Offset::new(offset))?),
         })
     }
@@ -158,8 +185,9 @@ impl<'g> Node<'g> {
     pub(super) fn kind(self) -> Kind {
         match self {
             Self::Four(_) => Kind::Four,
-            Self::Sixteen(_) => Kind::Sixteen,
-            Self::FortyEight(_) => Kind::FortyEight,
+            Self::Twelve(_) => Kind::Twelve,
+            Self::Twenty(_) => Kind::Twenty,
+            Self::Hashed(_) => Kind::Hashed,
             Self::Full(_) => Kind::Full,
         }
     }
@@ -168,8 +196,9 @@ impl<'g> Node<'g> {
     pub(super) fn words(self) -> &'g [Word] {
         match self {
             Self::Four(lines) => Line::words(lines),
-            Self::Sixteen(lines) => Line::words(lines),
-            Self::FortyEight(lines) => Line::words(lines),
+            Self::Twelve(lines) => Line::words(lines),
+            Self::Twenty(lines) => Line::words(lines),
+            Self::Hashed(lines) => Line::words(lines),
             Self::Full(lines) => Line::words(lines),
         }
     }
@@ -178,8 +207,9 @@ impl<'g> Node<'g> {
     fn head(self) -> &'g Line {
         match self {
             Self::Four(lines) => &lines[0],
-            Self::Sixteen(lines) => &lines[0],
-            Self::FortyEight(lines) => &lines[0],
+            Self::Twelve(lines) => &lines[0],
+            Self::Twenty(lines) => &lines[0],
+            Self::Hashed(lines) => &lines[0],
             Self::Full(lines) => &lines[0],
         }
     }
@@ -224,11 +254,12 @@ impl<'g> Node<'g> {
     /// The place of the child with this byte, and its link; a link that is not durable, or whose
     /// removal is not, is dirty. `None` if there is none.
     #[inline(always)]
-    pub(super) fn child<M: Medium>(self, medium: &M, mark: u16, byte: u8) -> Option<Slot<'g>> {
+    pub(super) fn child<M: Medium>(self, medium: &M, byte: u8) -> Option<Slot<'g>> {
         match self {
             Self::Four(lines) => find_in(medium, &lines[0].0[SMALL_LINKS..], byte),
-            Self::Sixteen(lines) => find_in(medium, &Line::words(lines)[SMALL_LINKS..SMALL_LINKS + 16], byte),
-            Self::FortyEight(lines) => find_by_hint(medium, lines, mark, byte),
+            Self::Twelve(lines) => find_in(medium, &Line::words(lines)[SMALL_LINKS..], byte),
+            Self::Twenty(lines) => find_in(medium, &Line::words(lines)[SMALL_LINKS..], byte),
+            Self::Hashed(lines) => hashed::find(medium, Line::words(&lines[1..]), byte),
             Self::Full(lines) => {
                 let word = &lines[1 + usize::from(byte) / 8].0[usize::from(byte) % 8];
                 let link = load(medium, word);
@@ -237,7 +268,7 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// As [`Node::child`], but looks at all links, whatever the hints say.
+    /// As [`Node::child`], but looks at all links, wherever they must lie.
     pub(super) fn child_by_look<M: Medium>(self, medium: &M, byte: u8) -> Option<Slot<'g>> {
         find_in(medium, self.links(), byte)
     }
@@ -271,7 +302,9 @@ impl<'g> Node<'g> {
     /// The count of a large node, if it is of this generation.
     #[inline(always)]
     fn counted<M: Medium>(self, medium: &M, mark: u16) -> Option<u64> {
-        let (Self::FortyEight(_) | Self::Full(_)) = self else { return None };
+        if !self.kind().has_count() {
+            return None;
+        }
         let count = self.head().0[COUNT].load(medium, Relaxed);
         (count >> MARK_AT == u64::from(mark)).then_some(count & ((1 << MARK_AT) - 1))
     }
@@ -294,60 +327,36 @@ impl<'g> Node<'g> {
     /// Counts the entries anew. Called under the lock.
     pub(super) fn recount<M: Medium>(self, medium: &M, mark: u16) -> usize {
         let len = self.len(medium);
-        if matches!(self, Self::FortyEight(_) | Self::Full(_)) {
+        if self.kind().has_count() {
             self.head().0[COUNT].store(medium, u64::from(mark) << MARK_AT | len as u64, Relaxed);
         }
         len
     }
 
-    /// The lines that have marks.
-    pub(super) fn marked_lines(self) -> &'g [Line] {
-        match self {
-            Self::Four(lines) => lines,
-            Self::Sixteen(lines) => &lines[..1],
-            Self::FortyEight(lines) => &lines[..LINKS_48 / 8],
-            Self::Full(lines) => &lines[..1],
+    /// The line that has marks.
+    pub(super) fn marked_line(self) -> &'g Line {
+        self.head()
+    }
+
+    /// Forgets the count: there is none of this generation then.
+    pub(super) fn forget_count<M: Medium>(self, medium: &M) {
+        if self.kind().has_count() {
+            self.head().0[COUNT].store(medium, 0, Relaxed);
         }
     }
 
-    /// Forgets the count and the hints: there are none of this generation then.
-    pub(super) fn forget_marked<M: Medium>(self, medium: &M) {
-        let words = match self {
-            Self::Four(_) | Self::Sixteen(_) => return,
-            Self::FortyEight(_) => &self.words()[HINTS..LINKS_48],
-            Self::Full(_) => &[],
-        };
-        std::iter::once(&self.head().0[COUNT]).chain(words).for_each(|word| word.store(medium, 0, Relaxed));
-    }
-
-    /// Notes where the link of a byte will lie. Called under the lock, before the link is stored.
-    pub(super) fn note_place<M: Medium>(self, medium: &M, mark: u16, byte: u8, place: usize) {
-        let Self::FortyEight(_) = self else { return };
-        let word = &self.words()[HINTS + usize::from(byte) / 8];
-        let mut hints = word.load(medium, Relaxed);
-        if hints >> MARK_AT != u64::from(mark) {
-            hints = u64::from(mark) << MARK_AT | NO_HINTS;
-            let links = self.links().iter().map(|word| load(medium, word)).enumerate();
-            let is_here = |link: Link| link != Link::NONE && link.byte() / 8 == byte / 8;
-            let links: Vec<(usize, Link)> = links.filter(|&(_, link)| is_here(link)).collect();
-            // Of a link and a removed one of the same byte, the link counts.
-            let (removed, whole): (Vec<_>, Vec<_>) = links.iter().partition(|(_, link)| link.is_empty());
-            for (place, link) in removed.into_iter().chain(whole) {
-                hints = with_hint(hints, link.byte(), place);
-            }
-        }
-        // ORDER: Release: a reader that finds the mark finds the hints, and a later link in its
-        // place.
-        word.store(medium.point("art.hint"), with_hint(hints, byte, place), Release);
+    /// Whether a place must never look as if it were new after it was used.
+    pub(super) fn keeps_used(self, place: &Word) -> bool {
+        matches!(self, Self::Hashed(_)) && !std::ptr::eq(place, self.here())
     }
 
     /// The offset of the line that [`Node::child`] reads first, from the node's.
     #[inline(always)]
     pub(super) fn line_of(kind: Kind, byte: u8) -> u64 {
         match kind {
-            Kind::Four | Kind::Sixteen => 0,
-            Kind::FortyEight => ((HINTS as u64 + u64::from(byte) / 8) * 8) & !63,
-            Kind::Full => ((LINKS_256 as u64 + u64::from(byte)) * 8) & !63,
+            Kind::Four | Kind::Twelve | Kind::Twenty => 0,
+            Kind::Hashed => ((LARGE_LINKS + hashed::place(byte, 0)) as u64 * 8) & !63,
+            Kind::Full => ((LARGE_LINKS as u64 + u64::from(byte)) * 8) & !63,
         }
     }
 }
@@ -369,26 +378,6 @@ fn find_in<'g, M: Medium>(medium: &M, words: &'g [Word], byte: u8) -> Option<Slo
     removed
 }
 
-#[inline(always)]
-fn find_by_hint<'g, M: Medium>(medium: &M, lines: &'g [Line; 11], mark: u16, byte: u8) -> Option<Slot<'g>> {
-    let words = Line::words(lines);
-    // ORDER: Acquire: pairs with the Release in `note_place`.
-    let hints = words[HINTS + usize::from(byte) / 8].load(medium, Acquire);
-    if hints >> MARK_AT != u64::from(mark) {
-        return find_in(medium, &words[LINKS_48..], byte);
-    }
-    let place = (hints >> (u32::from(byte) % 8 * HINT_BITS) & ((1 << HINT_BITS) - 1)) as usize;
-    let word = words.get(LINKS_48 + place)?;
-    let link = load(medium, word);
-    (link.byte() == byte && link != Link::NONE).then_some((word, link))
-}
-
-/// Hints with that of `byte`.
-pub(super) fn with_hint(hints: u64, byte: u8, place: usize) -> u64 {
-    let shift = u32::from(byte) % 8 * HINT_BITS;
-    hints & !(((1 << HINT_BITS) - 1) << shift) | (place as u64) << shift
-}
-
 /// The word `shape` of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shape(pub(super) u64);
@@ -398,17 +387,10 @@ const SHAPE_KIND_AT: u32 = 8;
 const COUNTED_AT: u32 = 32;
 const OBSOLETE_AT: u32 = 48;
 
-/// The other bytes below `bits`, folded into the lowest.
-fn folded(bits: u64) -> u64 {
-    let halves = bits ^ bits >> 32;
-    let quarters = halves ^ halves >> 16;
-    (quarters ^ quarters >> 8) & 0xff
-}
-
 impl Shape {
     pub(super) fn new(kind: Kind, level: usize, counted: u16) -> Self {
         debug_assert!(level < 1 << 16);
-        let fixed = (level as u64) << LEVEL_AT | (kind as u64) << SHAPE_KIND_AT;
+        let fixed = (level as u64) << LEVEL_AT | (kind.bits() - 2) << SHAPE_KIND_AT;
         Self(u64::from(counted) << COUNTED_AT | fixed | folded(fixed))
     }
 
@@ -419,7 +401,7 @@ impl Shape {
     /// Whether this is the shape of a node of this kind.
     pub(super) fn is_of(self, kind: Kind) -> bool {
         let fixed = self.0 & 0xffff_ff00;
-        self.0 & 0xff == folded(fixed) && self.0 >> SHAPE_KIND_AT & 7 == kind as u64
+        self.0 & 0xff == folded(fixed) && self.0 >> SHAPE_KIND_AT & 7 == kind.bits() - 2
     }
 
     pub(super) fn counted(self) -> u16 {

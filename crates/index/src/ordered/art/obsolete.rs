@@ -1,5 +1,5 @@
-//! Nodes that were replaced: their locks, and their marks (see `ordered/obsolete`). Hints and
-//! counts, which are never persisted, carry the mark of their generation, too (see `node`).
+//! Nodes that were replaced: their locks, and their marks (see `ordered/obsolete`). Counts, which
+//! are never persisted, carry the mark of their generation, too (see `node`).
 
 use super::super::keys::OrderedKind;
 use super::node::Node;
@@ -27,8 +27,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             let Ok((node, level)) = self.node_to_write(word, link, base) else { continue };
             let holder = Holder::node(node, level);
             holder.set_shape(medium, holder.shape(medium).with_obsolete(0));
-            node.forget_marked(medium);
-            node.marked_lines().iter().for_each(|line| region.write_back(line));
+            node.forget_count(medium);
+            region.write_back(node.marked_line());
             links.extend(std::iter::once(node.here()).chain(node.links()).map(|word| (word, level + 1)));
         }
     }

@@ -118,6 +118,7 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for Art<M, K> {
         let sum = |each: fn(Kind) -> u64| -> u64 {
             KINDS.iter().map(|&kind| nodes[kind as usize] * each(kind)).sum()
         };
+        let [four, twelve, twenty, hashed, full] = nodes;
         let keys = self.len().min(1 << 40);
         IndexStats {
             keys,
@@ -125,7 +126,8 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for Art<M, K> {
             // there.
             slots: 1 + sum(|kind| kind.places() as u64 + 1),
             bytes: sum(|kind| kind.bytes() as u64) + keys * K::LEAF_BYTES as u64 + BASE_BYTES,
-            nodes,
+            // The two middle kinds are one here.
+            nodes: [four, twelve + twenty, hashed, full],
             resizes: self.tree.count().figure(RESHAPED),
             ..IndexStats::default()
         }

@@ -11,6 +11,7 @@ use super::super::ends::End;
 use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};
 use super::super::links::load;
+use super::hashed::PLACES;
 use super::node::{Kind, Node, Slot};
 use super::tree::Tree;
 use crate::{Direction, Place};
@@ -41,6 +42,25 @@ impl Edge {
     /// How all keys lie to an end.
     fn of(end: &End<'_>) -> Self {
         if end.bytes.is_some() { Self::Along } else { Self::Inside }
+    }
+}
+
+/// Calls `each` with the places of a word's ones, the highest first, from `base` on.
+#[inline(always)]
+fn ones_down(mut bits: u64, base: usize, each: &mut impl FnMut(usize)) {
+    while bits != 0 {
+        let at = bits.ilog2();
+        each(base + at as usize);
+        bits ^= 1 << at;
+    }
+}
+
+/// As [`ones_down`], the lowest first.
+#[inline(always)]
+fn ones_up(mut bits: u64, base: usize, each: &mut impl FnMut(usize)) {
+    while bits != 0 {
+        each(base + bits.trailing_zeros() as usize);
+        bits &= bits - 1;
     }
 }
 
@@ -117,11 +137,10 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
             self.persist_pair(slot.0, slot.1);
             each(word);
             seen += 1;
-            // Behind an unsound record there is no place to stop at.
             if seen >= at_least
-                && let Some(key) = K::key_of(guard, leaf)
+                && let Some(place) = walk.place_after(leaf)
             {
-                return Place::After(Box::from(&*key));
+                return place;
             }
         }
         Place::End
@@ -173,6 +192,14 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         }
         let Some(key) = K::key_of(self.guard, leaf.offset()) else { return true };
         self.low.admits(&key, Greater) && self.high.admits(&key, Less)
+    }
+
+    /// The place behind a leaf, to stop at. There is none behind an unsound record, whose key may
+    /// be another's, nor behind one out of order: a scan that went on there would come here again,
+    /// or miss keys.
+    fn place_after(&self, leaf: u64) -> Option<Place> {
+        let key = K::key_of(self.guard, leaf).filter(|key| self.low.admits(key, Greater))?;
+        K::is_sound(self.guard, leaf).then(|| Place::After(Box::from(&*key)))
     }
 
     /// Follows the link on top of the stack.
@@ -231,6 +258,9 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     /// Puts the entries of a node on the stack: the key that ends here comes first in order.
     fn enter(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
         let link = self.tree.follow(node.here());
+        if !link.is_whole() {
+            self.tree.damaged_link(node.here());
+        }
         let here =
             || Pending { slot: (node.here(), link), base: level + 1, edges: pending.edges, next: None };
         let is_first = self.direction == Direction::Forward;
@@ -247,8 +277,10 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     /// Puts the children of a node on the stack, the first in order on top; of a node of kind 256
     /// the next few from the byte `pending.next` on, above a place for the rest.
     fn push_children(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
-        if let Node::Full(_) = node {
-            return self.push_some(node, level, pending);
+        match node {
+            Node::Full(_) => return self.push_some(node, level, pending),
+            Node::Hashed(_) => return self.push_sorted(node, level, pending),
+            _ => {}
         }
         let (start, flip) =
             (self.stack.len(), if self.direction == Direction::Forward { u8::MAX } else { 0 });
@@ -268,6 +300,29 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
                 // The child was removed from one place and added in another meanwhile.
                 self.stack.remove(at);
             }
+        }
+    }
+
+    /// Reads all links of a node once, then puts them on the stack in the order of their bytes.
+    fn push_sorted(&mut self, node: Node<'g>, level: usize, pending: &Pending<'g>) {
+        let (words, direction) = (node.links(), self.direction);
+        let (mut links, mut place_of, mut bytes) = ([Link::NONE; PLACES], [0; 256], [0u64; 4]);
+        for (place, word) in words.iter().enumerate().take(PLACES) {
+            // Of two with one byte, the first was removed, and the other added meanwhile.
+            if let Some(link) = self.child_at(word) {
+                let byte = usize::from(link.byte());
+                (links[place], place_of[byte]) = (link, place as u8);
+                bytes[byte / 64] |= 1 << (byte % 64);
+            }
+        }
+        let mut push = |byte: usize| {
+            let place = usize::from(place_of[byte]);
+            self.push_link((&words[place], links[place]), level, pending.edges);
+        };
+        // The first child comes last, on top of the stack.
+        match direction {
+            Direction::Forward => (0..4).rev().for_each(|nth| ones_down(bytes[nth], nth * 64, &mut push)),
+            Direction::Backward => (0..4).for_each(|nth| ones_up(bytes[nth], nth * 64, &mut push)),
         }
     }
 
@@ -304,15 +359,33 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     /// Puts a child on the stack, if there is one and its keys may be in the range.
     #[inline(always)]
     fn push_child(&mut self, word: &'g Word, level: usize, edges: Edges) {
+        if let Some(link) = self.child_at(word) {
+            self.push_link((word, link), level, edges);
+        }
+    }
+
+    /// The child at a place, durable.
+    #[inline(always)]
+    fn child_at(&self, word: &Word) -> Option<Link> {
         let link = load(self.tree.pool.medium(), word);
         if link == Link::NONE {
-            return;
+            return None;
         }
         let link = self.tree.followed(word, link);
+        if !link.is_whole() {
+            self.tree.damaged_link(word);
+            return None;
+        }
+        (!link.is_empty()).then_some(link)
+    }
+
+    #[inline(always)]
+    fn push_link(&mut self, slot: Slot<'g>, level: usize, edges: Edges) {
+        let link = slot.1;
         let edges = if edges.are_inside() { Some(edges) } else { self.edges_of_child(link, level, edges) };
-        if let Some(edges) = edges.filter(|_| !link.is_empty()) {
+        if let Some(edges) = edges {
             self.prefetch(link);
-            self.stack.push(Pending { slot: (word, link), base: level + 1, edges, next: None });
+            self.stack.push(Pending { slot, base: level + 1, edges, next: None });
         }
     }
 
@@ -339,9 +412,9 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     fn prefetch(&self, link: Link) {
         let Some(kind) = Kind::of(link.kind()) else { return };
         let lines = match kind {
-            Kind::Four | Kind::Sixteen => 0..kind.lines(),
+            Kind::Four | Kind::Twelve | Kind::Twenty => 0..kind.lines(),
             // Its links.
-            Kind::FortyEight => 5..11,
+            Kind::Hashed => 1..9,
             Kind::Full => 0..2,
         };
         lines.for_each(|line| self.tree.pool.region().prefetch(link.offset() + 64 * line as u64));

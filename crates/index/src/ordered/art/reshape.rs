@@ -28,10 +28,13 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         new: Link,
     ) -> Tried<()> {
         let Some(_locks) = self.lock_both(guard, above, (node, level))? else { return Ok(None) };
+        // A count that damage has made too high says now what is so.
+        node.recount(self.tree.pool.medium(), self.tree.mark);
         let mut children = self.children_of(node);
         let Some(kind) = node.kind().larger() else { return Ok(None) };
-        if children.len() < node.kind().places() || children.iter().any(|child| child.byte() == new.byte()) {
-            return Ok(None);
+        if children.len() < node.kind().most() || children.iter().any(|child| child.byte() == new.byte()) {
+            // The next turn finds that child, unless damage hides it.
+            return Ok(self.tree.check_unhidden(node, new.byte()).map(|()| None)?);
         }
         children.push(new);
         self.replace(guard, above, (node, level), (kind, &children))?;
@@ -93,7 +96,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let byte = above.link.byte();
         let heir = match below {
             Some((_, lower)) => Link::to_node(byte, other.kind(), lower - above.holder.base, other.offset()),
-            None if other.is_empty() => above.link.removed(),
+            None if other.is_empty() => above.holder.rest_of((above.word, above.link)),
             None => other.with_byte(byte),
         };
         let lock_below = below.map(|(heir, lower)| self.tree.lock_below(guard, heir, lower));
@@ -146,7 +149,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
         let prefix = Prefix(node.prefix_word().load(medium, Acquire));
         let (here, counted) = (self.tree.follow_locked(node.here()), node.shape(medium).counted());
         let fresh = self.build(guard, kind, &Content { level, prefix, counted, here, children })?;
-        // PERSIST: the node before the link to it.
+        // PERSIST: the node, and a new pair in it, before the link to the node.
         let offset = fresh.fenced(&guard.fence()).into_offset();
         let link = Link::to_node(above.link.byte(), kind.bits(), level - above.holder.base, offset);
         self.swap(guard, above, (node, level), link);

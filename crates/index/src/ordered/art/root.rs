@@ -1,7 +1,8 @@
 //! Whatever holds a link: the root or a node.
 
 use super::super::base::{ROOT_LOCK, ROOT_SHAPE, Root};
-use super::node::{Node, Shape};
+use super::super::link::Link;
+use super::node::{Node, Shape, Slot};
 use terrace_medium::{Medium, Word};
 use terrace_pool::Lock;
 
@@ -34,6 +35,12 @@ impl<'g> Holder<'g> {
             Some(node) => node.shape(medium),
             None => Shape(self.shape.load(medium, std::sync::atomic::Ordering::Relaxed)),
         }
+    }
+
+    /// What a link leaves in its place once it is removed.
+    pub(super) fn rest_of(&self, (place, link): Slot<'_>) -> Link {
+        let keeps_used = self.node.is_some_and(|node| node.keeps_used(place));
+        if keeps_used { link.vacated() } else { link.removed() }
     }
 
     /// Stores the part of the shape that may change. Called under the lock.

@@ -32,7 +32,7 @@ struct Walk<'g, 'w, 'm, M: MappedMedium, K: OrderedKind, F> {
     each: F,
     number: u16,
     keys: u64,
-    nodes: [u64; 4],
+    nodes: [u64; KINDS.len()],
     stack: Vec<Pending<'g>>,
 }
 
@@ -48,7 +48,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         let number = self.count().start_numbered_recount();
         // PERSIST: the number. So none that a node has kept through a crash is given again.
         self.pool.region().persist(&self.root[1]);
-        let (keys, nodes) = (0, [0; 4]);
+        let (keys, nodes) = (0, [0; KINDS.len()]);
         let mut walk = Walk { tree: self, guard, marker, each, number, keys, nodes, stack: Vec::new() };
         walk.start();
         while let Some(pending) = walk.stack.pop() {
@@ -127,6 +127,17 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
         self.note(Holder::node(node, level));
     }
 
+    /// Visits a node whose lock is not held: others may change its links.
+    #[cold]
+    fn visit_unlocked(&mut self, node: Node<'g>, level: usize) {
+        self.marker.mark(node.offset(self.tree.pool.region()), node.kind().bytes());
+        let is_counted = self.has_passed(Holder::node(node, level));
+        for word in std::iter::once(node.here()).chain(node.links()) {
+            let link = self.tree.follow(word);
+            self.put((word, link), level + 1, is_counted);
+        }
+    }
+
     fn has_passed(&self, holder: Holder<'g>) -> bool {
         holder.shape(self.tree.pool.medium()).counted() == self.number
     }
@@ -136,7 +147,7 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
     fn visit_successor(&mut self, node: Node<'g>, level: usize) {
         let Some(key) = self.tree.any_key(self.guard, node) else {
             // Its records are damaged. What it had is kept; the count may be wrong.
-            return self.visit_node(node, level);
+            return self.visit_unlocked(node, level);
         };
         let Some(key) = K::owned(&key) else { return };
         let key = std::borrow::Borrow::borrow(&key);

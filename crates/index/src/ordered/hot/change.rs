@@ -51,6 +51,9 @@ impl<M: MappedMedium, K: OrderedKind> Hot<M, K> {
         if path.link.is_empty() {
             self.tree.clear_marks(guard, &self.tree.beside(guard, &path)?.path);
         }
+        if let Some(sound) = self.tree.sound_beside(guard, &path) {
+            self.tree.clear_marks(guard, &sound.path);
+        }
         Ok(())
     }
 
@@ -66,10 +69,11 @@ impl<M: MappedMedium, K: OrderedKind> Hot<M, K> {
         // would try for ever to change what a read finds.
         let mut other = None;
         if path.link.kind() == LEAF {
-            match self.tree.difference(guard, &K::bytes(key), path.link)? {
-                None => return self.change_present(guard, path, fencing, decide),
-                difference => other = difference,
-            }
+            other = match self.tree.difference(guard, &K::bytes(key), path.link) {
+                Ok(None) => return self.change_present(guard, path, fencing, decide),
+                Ok(Some(position)) => Some((path.end(), position)),
+                Err(_) => Some(self.tree.difference_past(guard, &K::bytes(key), path)?),
+            };
         }
         self.tree.check_path(path)?;
         let Decision::Set(Some(word)) = decide(None) else { return Ok(Some(None)) };
@@ -165,19 +169,17 @@ impl<M: MappedMedium, K: OrderedKind> Hot<M, K> {
         self.tree.count().add_where(guard.slot_index(), by, |number| counted == number as u16);
     }
 
-    /// Adds an absent key at the end of its path: at the leaf of a key that differs from the
-    /// position `other` on, or where there is no link.
+    /// Adds an absent key at the end of its path: where it differs from the leaf `other` from a
+    /// position on, or where there is no link.
     fn add(
         &self,
         guard: &Guard<'_, M>,
         key: &K::Key,
-        (path, other): (&Path<'_>, Option<u32>),
+        (path, other): (&Path<'_>, Option<(Witness<'_>, u32)>),
         word: u64,
         fencing: &mut Fencing<'_>,
     ) -> Tried<()> {
-        if let Some(position) = other {
-            let node = path.last().map(|step| step.node);
-            let witness = Witness { node, word: path.word, link: path.link };
+        if let Some((witness, position)) = other {
             return self.with_leaf(guard, key, word, |leaf| {
                 let is_high = bit(&K::bytes(key), position);
                 self.add_beside(guard, path, witness, (position, is_high, leaf), fencing)
@@ -191,7 +193,10 @@ impl<M: MappedMedium, K: OrderedKind> Hot<M, K> {
             self.tidy(guard, &beside.path)?;
             return Ok(None);
         };
-        let position = self.tree.difference(guard, &K::bytes(key), witness.link)?;
+        let (witness, position) = match self.tree.difference(guard, &K::bytes(key), witness.link) {
+            Ok(position) => (witness, position),
+            Err(damage) => self.beside_damage(guard, key, (path, fork), damage)?,
+        };
         match position.map(|position| (position, position.cmp(&fork))) {
             Some((_, Equal)) => self
                 .with_leaf(guard, key, word, |leaf| self.fill(guard, path, (witness, fork), leaf, fencing)),
@@ -203,6 +208,25 @@ impl<M: MappedMedium, K: OrderedKind> Hot<M, K> {
             _ if self.lock_beside(guard, path, (witness, fork))?.is_none() => Ok(None),
             _ => Err(unsound_beside(witness.link).into()),
         }
+    }
+
+    /// A sound leaf beside an entry without a link where the nearest one, `damage`, is parted from
+    /// it by `fork`; and where the key differs from it. An error if that does not say where the key
+    /// differs from what is nearer.
+    #[cold]
+    fn beside_damage<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        key: &K::Key,
+        (path, fork): (&Path<'g>, u32),
+        damage: Damage,
+    ) -> Result<(Witness<'g>, Option<u32>), Damage> {
+        let sound = self.tree.sound_beside(guard, path).ok_or(damage)?;
+        let position = self.tree.difference(guard, &K::bytes(key), sound.witness.link)?;
+        if sound.fork < fork && position.is_none_or(|position| position >= sound.fork) {
+            return Err(damage);
+        }
+        Ok((sound.witness, position))
     }
 
     /// Adds a key's leaf by `add`, and frees it if that does not succeed.

@@ -76,7 +76,9 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     fn absent(&self, guard: &Guard<'_, M>, key: &K::Key, ended: Ended) -> Result<Option<u64>, Damage> {
         self.check_way(guard, key)?;
         let suspect = match ended {
-            Ended::Other(link) if !K::is_sound(guard, link.offset()) => {
+            Ended::Other(link)
+                if !K::is_sound(guard, link.offset()) && !self.is_apart(guard, &K::bytes(key), link) =>
+            {
                 Some(Damage { offset: link.offset(), what: "a record that may be the key's is unsound" })
             }
             _ => None,

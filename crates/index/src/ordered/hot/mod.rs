@@ -65,11 +65,12 @@
 //! Keys of up to 64 KiB, each of which begins the next, make paths of thousands of nodes: no
 //! function recurses. Links are checked before they are followed; a node's content has a check,
 //! which writers compare, and readers that find no key. Positions ascend along a path, so no damage
-//! makes a loop.
+//! makes a loop. The key of a damaged record may be any. So none is compared with it, but with the
+//! nearest sound one (see `sound`), and it ends no walk.
 //!
 //! # Files
 //! What is stored: `bits`, `trie`, `node`, `root`. The tree below its operations: `tree` (locks),
-//! `path`, `find`, `many`, `range`, `sample`, `trace`, `verify`. Above it: `ops`, `change`,
+//! `path`, `sound`, `find`, `many`, `range`, `sample`, `trace`, `verify`. Above it: `ops`, `change`,
 //! `insert`, `replace`, `shrink`, `stored`.
 
 mod bits;
@@ -85,6 +86,7 @@ mod replace;
 mod root;
 mod sample;
 mod shrink;
+mod sound;
 mod stored;
 mod trace;
 mod tree;

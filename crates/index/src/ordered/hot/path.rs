@@ -38,6 +38,11 @@ impl<'g> Path<'g> {
         self.steps.last()
     }
 
+    /// The leaf at its end.
+    pub(super) fn end(&self) -> Witness<'g> {
+        Witness { node: self.last().map(|step| step.node), word: self.word, link: self.link }
+    }
+
     /// The depth of the node that gets a fork at `position`: the last one whose first position is
     /// above it, or the first node.
     pub(super) fn depth_of(&self, position: u32) -> usize {
@@ -56,8 +61,8 @@ pub(super) struct Witness<'g> {
 
 /// What is found beside an entry without a link.
 pub(super) struct Beside<'g> {
-    /// The way to it. If no leaf was found, the last node has no link at all: a thread has left it
-    /// so, or is about to remove it.
+    /// The way to it. If no leaf was found, the last node has no link at all, as a thread has left
+    /// it or is about to remove it; or a link has gone meanwhile.
     pub(super) path: Path<'g>,
     /// A leaf, and the position of the fork that parts it from the entry.
     pub(super) leaf: Option<(Witness<'g>, u32)>,
@@ -81,7 +86,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         Ok(path)
     }
 
-    /// The link in a word, durable, or none; an error if it is neither.
+    /// The link in a word, durable and clean, or none; an error if it is neither. Damage may have
+    /// made it dirty on a medium where none ever is.
     pub(super) fn sound_link(&self, word: &Word) -> Result<Link, Damage> {
         let link = load(self.pool.medium(), word);
         if link.is_whole() { Ok(self.followed(word, link)) } else { Err(self.damaged_link(word)) }
@@ -152,8 +158,48 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             }
         };
         let found = nearest(&node.bits(), entry, is_there);
-        let found = found.map(|(fork, side)| (position_of(&node.positions(), fork), side.start));
+        let found = found.map(|(fork, side)| (node.position_of(fork), side.start));
         damage.map_or(Ok(found), Err)
+    }
+
+    /// The leaf nearest to an entry without a link, in the same node or below it; `None` if there is
+    /// none. It reads each link once: so it passes over no key that is there throughout.
+    pub(super) fn nearest_leaf(
+        &self,
+        guard: &Guard<'_, M>,
+        node: Node<'_>,
+        entry: usize,
+    ) -> Result<Option<Link>, Damage> {
+        let mut first = Ok(None);
+        nearest(&node.bits(), entry, |nth| {
+            let is_next = matches!(first, Ok(None));
+            if is_next {
+                first = self.first_leaf(guard, node, nth);
+            }
+            is_next && !matches!(first, Ok(None))
+        });
+        first
+    }
+
+    /// The first leaf behind an entry of a node.
+    fn first_leaf(&self, guard: &Guard<'_, M>, node: Node<'_>, entry: usize) -> Result<Option<Link>, Damage> {
+        let mut stack = vec![(node, entry..entry + 1)];
+        while let Some((node, entries)) = stack.last_mut() {
+            let Some(entry) = entries.next() else {
+                stack.pop();
+                continue;
+            };
+            let (word, least) = (node.link(self.pool.region(), entry), node.first() + 1);
+            let link = self.sound_link(word)?;
+            if link.kind() == LEAF {
+                return Ok(Some(link));
+            }
+            if link.is_node() {
+                let below = self.whole_node_behind(guard, word, link, least)?;
+                stack.push((below, 0..below.len()));
+            }
+        }
+        Ok(None)
     }
 
     /// The first entry of a node with a link.
@@ -170,10 +216,4 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
 /// The damage of a leaf that a key must be compared with.
 pub(super) fn unsound_beside(leaf: Link) -> Damage {
     Damage { offset: leaf.offset(), what: "a record beside the key's place is unsound" }
-}
-
-/// The position whose bit this is, among a node's.
-fn position_of(positions: &[u32], bit: u32) -> u32 {
-    let nth = (positions.len() - 1).checked_sub(bit.ilog2() as usize);
-    nth.and_then(|nth| positions.get(nth)).copied().unwrap_or(0)
 }

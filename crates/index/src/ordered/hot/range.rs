@@ -7,7 +7,8 @@
 //! A walk reads each link once. A node that is replaced meanwhile keeps its content (invariant 1).
 //! So a key that is there throughout is visited exactly once. A key that is added meanwhile may
 //! come to a place where no key was when the walk began; so each key is compared with the ends,
-//! and with the one before it.
+//! and with the one before it. The key of a damaged record may be any: it ends no walk, and others
+//! that seem to be out of order behind it are visited.
 
 use super::super::ends::End;
 use super::super::keys::{KeyBytes, OrderedKind};
@@ -16,6 +17,7 @@ use super::super::links::load;
 use super::bits::bit;
 use super::node::Node;
 use super::path::Path;
+use super::sound::Sound;
 use super::tree::Tree;
 use crate::{Direction, Place};
 use std::cmp::Ordering::{Greater, Less};
@@ -32,6 +34,9 @@ const STACK: usize = 16;
 
 /// A link that was read, and its place.
 type Slot<'g> = (&'g Word, Link);
+
+/// A key that was visited, and its leaf.
+type Visited<'g> = (KeyBytes<'g>, Link);
 
 /// A node with the entries that a walk has yet to visit.
 struct Pending<'g> {
@@ -50,7 +55,9 @@ struct Walk<'w, 'g, M: MappedMedium, K: OrderedKind> {
     expected: usize,
     stack: Vec<Pending<'g>>,
     ready: VecDeque<Slot<'g>>,
-    last: Option<KeyBytes<'g>>,
+    /// The last key that was visited, and the one before it.
+    last: Option<Visited<'g>>,
+    before: Option<Visited<'g>>,
 }
 
 impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
@@ -91,6 +98,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
             seen += 1;
             // Behind an unsound record there is no place to stop at.
             if seen >= at_least
+                && self.is_sound_leaf(guard, link)
                 && let Some(key) = K::key_of(guard, link.offset())
             {
                 return Place::After(Box::from(&*key));
@@ -107,7 +115,8 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         expected: usize,
     ) -> Walk<'w, 'g, M, K> {
         let (stack, ready) = (Vec::with_capacity(STACK), VecDeque::with_capacity(AHEAD));
-        let mut walk = Walk { tree: self, guard, low, high, direction, expected, stack, ready, last: None };
+        let (last, before) = (None, None);
+        let mut walk = Walk { tree: self, guard, low, high, direction, expected, stack, ready, last, before };
         walk.start();
         walk
     }
@@ -140,23 +149,49 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     /// its entries in front of the end and those behind it. `None` if there is no node, or it
     /// cannot be said.
     fn place(&self, key: &[u8]) -> Option<(Path<'g>, usize, usize)> {
-        let path = self.tree.locate(self.guard, key).ok()?;
+        let mut path = self.tree.locate(self.guard, key).ok()?;
         self.tree.check_path(&path).ok()?;
-        let last = *path.last()?;
         let leaf = match path.link.kind() {
             LEAF => path.link,
-            _ => self.tree.beside(self.guard, &path).ok()?.leaf?.0.link,
+            _ => self.leaf_beside(&mut path)?,
         };
+        let last = *path.last()?;
         let is_forward = self.direction == Direction::Forward;
-        let Some(position) = self.tree.difference(self.guard, key, leaf).ok()? else {
+        let Ok(difference) = self.tree.difference(self.guard, key, leaf) else {
+            return self.place_past(key, path);
+        };
+        let Some(position) = difference else {
             let depth = path.steps.len() - 1;
             return Some((path, depth, last.entry + usize::from(!is_forward)));
         };
-        let depth = path.depth_of(position);
+        Some(border_at(key, path, position))
+    }
+
+    /// As `place`, where the leaf that the end would be compared with is unsound. The walk begins
+    /// with all leaves that may be on the inner side of the end.
+    fn place_past(&self, key: &[u8], path: Path<'g>) -> Option<(Path<'g>, usize, usize)> {
+        let Sound { witness, fork, depth, .. } = self.tree.sound_beside(self.guard, &path)?;
+        let position = self.tree.difference(self.guard, key, witness.link).ok()??;
+        if position < fork {
+            return Some(border_at(key, path, position));
+        }
         let step = path.steps[depth];
-        let affected = step.node.affected(step.entry, position);
-        let from = if bit(key, position) { affected.end } else { affected.start };
-        Some((path, depth, from))
+        // All on the end's side of the fork are unsound.
+        let unsound = step.node.affected(step.entry, fork + 1);
+        let is_forward = self.direction == Direction::Forward;
+        Some((path, depth, if is_forward { unsound.start } else { unsound.end }))
+    }
+
+    /// The leaf nearest to the end of a path that has no link there. Cuts off the nodes below which
+    /// there is none: a thread has left them so, or is about to remove them.
+    fn leaf_beside(&self, path: &mut Path<'g>) -> Option<Link> {
+        while let Some(step) = path.last() {
+            if let Some(leaf) = self.tree.nearest_leaf(self.guard, step.node, step.entry).ok()? {
+                return Some(leaf);
+            }
+            path.steps.pop();
+        }
+        None
     }
 
     /// The next leaf in the range.
@@ -168,21 +203,49 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
             let slot = self.ready.pop_front()?;
             // A record whose key cannot be read is in the range: the caller reports it.
             let Some(key) = K::key_of(self.guard, slot.1.offset()) else { return Some(slot) };
-            let is_forward = self.direction == Direction::Forward;
-            let (low, high) = (self.low.admits(&key, Greater), self.high.admits(&key, Less));
-            if !(if is_forward { high } else { low }) {
-                self.stack.clear();
-                self.ready.clear();
-                return None;
+            let (is_within, is_past) = self.is_within(&key);
+            if !is_within || !self.is_ahead(&key) {
+                // A damaged key does not say where its record is, and ends no walk. The caller
+                // reports it, too.
+                if !self.tree.is_sound_leaf(self.guard, slot.1) {
+                    return Some(slot);
+                }
+                if is_past {
+                    self.stack.clear();
+                    self.ready.clear();
+                    return None;
+                }
+                if !is_within || !self.is_ahead_of_sound(&key) {
+                    continue;
+                }
             }
-            let ahead = if is_forward { Greater } else { Less };
-            let is_ahead = self.last.as_ref().is_none_or(|last| (*key).cmp(&**last) == ahead);
-            if low && high && is_ahead {
-                self.expected = self.expected.saturating_sub(1);
-                self.last = Some(key);
-                return Some(slot);
-            }
+            self.expected = self.expected.saturating_sub(1);
+            self.before = self.last.replace((key, slot.1));
+            return Some(slot);
         }
+    }
+
+    /// Whether a key lies between the ends, and whether it lies behind the one where the walk ends.
+    fn is_within(&self, key: &[u8]) -> (bool, bool) {
+        let (low, high) = (self.low.admits(key, Greater), self.high.admits(key, Less));
+        (low && high, !(if self.direction == Direction::Forward { high } else { low }))
+    }
+
+    /// Whether a key comes behind the last one.
+    fn is_ahead(&self, key: &[u8]) -> bool {
+        let ahead = if self.direction == Direction::Forward { Greater } else { Less };
+        self.last.as_ref().is_none_or(|(last, _)| key.cmp(&**last) == ahead)
+    }
+
+    /// As `is_ahead`, of the last key whose record is sound.
+    #[cold]
+    fn is_ahead_of_sound(&mut self, key: &[u8]) -> bool {
+        let is_sound = |(_, leaf): &Visited<'g>| self.tree.is_sound_leaf(self.guard, *leaf);
+        if self.last.as_ref().is_none_or(is_sound) {
+            return false;
+        }
+        self.last = self.before.take().filter(is_sound);
+        self.is_ahead(key)
     }
 
     /// Follows the next link of the node on top of the stack.
@@ -221,3 +284,16 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         }
     }
 }
+
+/// Where a walk begins whose end differs from the keys on its path from `position` on: see `place`.
+fn border_at<'g>(key: &[u8], path: Path<'g>, position: u32) -> (Path<'g>, usize, usize) {
+    let depth = path.depth_of(position);
+    let step = path.steps[depth];
+    let affected = step.node.affected(step.entry, position);
+    let from = if bit(key, position) { affected.end } else { affected.start };
+    (path, depth, from)
+}
+
+#[cfg(test)]
+#[path = "tests/range.rs"]
+mod tests;

@@ -154,6 +154,16 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
         }
     }
 
+    /// Visits the entries of a node whose lock is not held: others may change its links.
+    #[cold]
+    fn visit_unlocked(&mut self, node: Node<'g>) {
+        let is_counted = self.has_passed(node);
+        for word in (0..node.len()).map(|entry| node.link(self.tree.pool.region(), entry)) {
+            let link = self.tree.follow(word);
+            self.put((word, link, node.first() + 1), is_counted);
+        }
+    }
+
     fn has_passed(&self, node: Node<'g>) -> bool {
         self.tree.holder(node).shape(self.tree.pool.medium()).counted() == self.number
     }
@@ -165,7 +175,7 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
             // It has no leaf, or its records are damaged. A thread may have died when it had marked
             // it: then it is in the tree. What it has is kept; the count may be wrong.
             self.marker.mark(node.offset, node.bytes());
-            return self.visit_entries(node, 0..node.len());
+            return self.visit_unlocked(node);
         };
         let first = node.first();
         while !self.visit_behind(&key, first) {

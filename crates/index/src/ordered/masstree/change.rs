@@ -71,7 +71,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         guard: &'g Guard<'_, M>,
         spot: &Spot<'g>,
     ) -> Result<Option<Held<'g, M>>, Damage> {
-        self.lock_node(guard, spot.leaf, (0, spot.depth), spot.piece.slice)
+        self.lock_node(guard, spot.leaf, (0, spot.layer.depth), spot.piece.slice)
     }
 
     /// Changes a key that was found as `decide` says.
@@ -103,7 +103,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
                 let is_small = permutation.len() <= tree.width / 4 + 1;
                 self.finish(leaf, held.lock, fencing);
                 if is_small {
-                    self.tidy(guard, &K::bytes(key), leaf, spot.depth);
+                    self.tidy(guard, &K::bytes(key), leaf, spot.layer);
                 }
             }
         }

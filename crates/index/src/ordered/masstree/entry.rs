@@ -6,6 +6,8 @@
 //! The check covers the word and the slice beside it. Leaves of integers have the key's word
 //! instead, which may be any.
 
+use super::super::check::folded;
+
 /// Bytes of a slice.
 pub(super) const SLICE: usize = 8;
 
@@ -52,10 +54,7 @@ pub(super) struct Entry(pub(super) u64);
 /// The bytes of both words, folded into one.
 #[inline(always)]
 fn check(bits: u64, slice: u64) -> u64 {
-    let bits = bits ^ slice.rotate_left(4);
-    let halves = bits ^ bits >> 32;
-    let quarters = halves ^ halves >> 16;
-    ((quarters ^ quarters >> 8) & 0xff) << CHECK_AT
+    folded(bits ^ slice.rotate_left(4)) << CHECK_AT
 }
 
 impl Entry {

@@ -107,16 +107,11 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         let (mut root, mut depth) = (self.top()?, 0);
         loop {
             let Some(piece) = Piece::of(&bytes, depth) else { return Ok(Ended::Nothing(None)) };
-            let Some(mut leaf) = self.leaf_for(root, piece.slice)? else { return Ok(Ended::Nothing(None)) };
-            let (slot, word) = loop {
-                match self.look_up(leaf, piece) {
-                    Seen::Entry(slot, word) => break (slot, word),
-                    Seen::Later => leaf = self.right_of(leaf, 0)?,
-                    Seen::Nothing => {
-                        self.persist_read(leaf, None);
-                        return Ok(Ended::Nothing(Some(leaf)));
-                    }
-                }
+            let Some(leaf) = self.leaf_for(root, piece.slice)? else { return Ok(Ended::Nothing(None)) };
+            let (leaf, found) = self.find_in(leaf, piece)?;
+            let Some((slot, word)) = found else {
+                self.persist_read(leaf, None);
+                return Ok(Ended::Nothing(Some(leaf)));
             };
             self.persist_read(leaf, Some(slot));
             match self.end_at(guard, leaf, (piece, word), key) {
@@ -187,27 +182,46 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// What is damaged in a leaf, so that it may hide a key.
     fn damaged_in(&self, leaf: Node<'_>) -> Option<Damage> {
         let medium = self.pool.medium();
-        let at = leaf.offset(self.pool.region());
         loop {
             let (before, permutation) = (leaf.state(medium), leaf.permutation(medium));
-            let is_whole = before.is_sound() && permutation.is_sound() && before.admits(permutation);
             let are_whole = Self::INLINE
                 || permutation
                     .slots()
                     .all(|slot| leaf.entry(medium, slot).is_sound(leaf.slice(medium, slot)));
-            let is_next = before.is_splitting() || self.is_bounded(leaf);
             // Another thread may have changed it meanwhile.
-            if leaf.state(medium) != before || leaf.permutation(medium) != permutation {
-                continue;
+            if leaf.state(medium) == before && leaf.permutation(medium) == permutation {
+                let damaged = (!are_whole).then(|| self.damaged_entry(leaf));
+                return damaged.or_else(|| self.damaged_head(leaf)).or_else(|| self.damaged_end(leaf));
             }
-            return match (is_whole, are_whole, is_next) {
-                (false, ..) => Some(self.record_damage(at, "the state or permutation of a node is damaged")),
-                (_, false, _) => Some(self.damaged_entry(leaf)),
-                (_, _, false) => {
-                    Some(self.record_damage(at, "a node does not end where the next one begins"))
-                }
-                _ => None,
-            };
+        }
+    }
+
+    /// What is damaged in the state and the permutation of a node.
+    #[inline(always)]
+    pub(super) fn damaged_head(&self, node: Node<'_>) -> Option<Damage> {
+        let medium = self.pool.medium();
+        loop {
+            let (state, permutation) = (node.state(medium), node.permutation(medium));
+            if state.is_sound() && permutation.is_sound() && state.admits(permutation) {
+                return None;
+            }
+            if node.state(medium) == state && node.permutation(medium) == permutation {
+                return Some(self.damaged_node(node, "the state or permutation of a node is damaged"));
+            }
+        }
+    }
+
+    /// What is damaged in the end of a node's range.
+    pub(super) fn damaged_end(&self, node: Node<'_>) -> Option<Damage> {
+        let medium = self.pool.medium();
+        loop {
+            let (state, permutation) = (node.state(medium), node.permutation(medium));
+            if state.is_splitting() || self.is_bounded(node) {
+                return None;
+            }
+            if node.state(medium) == state && node.permutation(medium) == permutation {
+                return Some(self.damaged_node(node, "a node does not end where the next one begins"));
+            }
         }
     }
 

@@ -7,22 +7,15 @@
 //! ```
 //! A shape never changes but for `counted`, the number of the last recount that has passed the
 //! node. The check of a state covers the other bits. A permutation has the check that its state
-//! gives it, or, after a crash between the two stores, the one that it had before.
+//! gives it. While it changes, and after a crash meanwhile, it may have the one that it had before.
 
+use super::super::check::folded;
 use super::permutation::Permutation;
 
 const CHECK: u64 = 0xff;
 const LEVEL_AT: u32 = 8;
 const DEPTH_AT: u32 = 16;
 const COUNTED_AT: u32 = 48;
-
-/// The other bytes of `bits`, folded into one.
-#[inline(always)]
-fn folded(bits: u64) -> u64 {
-    let halves = bits ^ bits >> 32;
-    let quarters = halves ^ halves >> 16;
-    (quarters ^ quarters >> 8) & 0xff
-}
 
 /// Levels of a layer at most.
 pub(super) const LEVELS: usize = 32;
@@ -96,8 +89,9 @@ impl State {
         self == Self::sealed(self.0)
     }
 
-    /// How often a slot was filled that had been in use before, which a reader may still see. The
-    /// same number before and after a read says that no slot has changed its key.
+    /// How often a slot was filled that had been in use before, which a reader may still see, or a
+    /// split has begun. The same number before and after a read says that no slot has changed its
+    /// key, and that the node ends where it did.
     #[inline(always)]
     pub(super) fn counter(self) -> u64 {
         self.0 & COUNTER
@@ -121,6 +115,12 @@ impl State {
 
     pub(super) fn with_splitting(self, is_splitting: bool) -> Self {
         Self::sealed(if is_splitting { self.0 | SPLITTING } else { self.0 & !SPLITTING })
+    }
+
+    /// When a split begins. It counts: a split that moves only the new entry leaves the permutation
+    /// as it is, and one that is undone leaves all as it is. A reader in between has to see that.
+    pub(super) fn splitting(self) -> Self {
+        Self(self.0 & !COUNTER | (self.counter() + 1) & COUNTER).with_splitting(true)
     }
 
     /// Before the permutation changes from `old` to `new`.

@@ -6,7 +6,9 @@ use super::entry::Entry;
 use super::locate::{End, Held, Spot};
 use super::node::Node;
 use super::ops::Masstree;
+use super::permutation::Permutation;
 use super::tree::Tree;
+use super::way::Layer;
 use crate::Fencing;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -28,14 +30,16 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         match (found, spot.end) {
             (Err(position), End::Nothing) => {
                 let word = if Tree::<M, K>::INLINE { word } else { Entry::record(spot.piece, word).0 };
-                self.add_to(guard, key, (held, spot.depth), (position, spot.piece.slice, word), fencing)
+                self.add_to(guard, (held, &spot.layer), (position, spot.piece.slice, word), fencing)
             }
             (Ok(position), End::Other(entry) | End::Across(entry)) => {
                 let slot = permutation.slot(position);
                 if leaf.entry(medium, slot) != entry {
                     return Ok(None);
                 }
-                let Some(layer) = self.part(guard, key, spot, (entry, word))? else { return Ok(None) };
+                let Some(layer) = self.part(guard, key, (spot, leaf), (entry, word))? else {
+                    return Ok(None);
+                };
                 leaf.set_word(medium, slot, Entry::layer(spot.piece.slice, layer).0);
                 tree.pool.region().write_back(leaf.line_of(slot));
                 self.count_key(guard, leaf, 1);
@@ -50,8 +54,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     fn add_to(
         &self,
         guard: &Guard<'_, M>,
-        key: &K::Key,
-        (held, depth): (Held<'_, M>, usize),
+        (held, layer): (Held<'_, M>, &Layer<'_>),
         (position, slice, word): (usize, u64, u64),
         fencing: &mut Fencing<'_>,
     ) -> Tried<()> {
@@ -68,7 +71,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             is_unposted.then_some(leaf)
         };
         if let Some(node) = unposted {
-            self.post(guard, &K::bytes(key), (node, 0), depth);
+            self.post(guard, layer, (node, 0));
         }
         Ok(Some(()))
     }
@@ -94,9 +97,18 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         // PERSIST: the entry before the permutation that has it. A crash in between leaves a free
         // slot.
         region.persist(node.line_of(slot));
-        node.set_permutation(medium, new);
+        self.settle(node, new);
         // PERSIST: the permutation; the caller fences.
         region.write_back(node.head());
+    }
+
+    /// Stores a permutation that the state admits beside the one before, and then that it admits no
+    /// other. Both lie in one line: a crash in between keeps the first. Called under the lock.
+    #[inline(always)]
+    pub(super) fn settle(&self, node: Node<'_>, new: Permutation) {
+        let medium = self.tree.pool.medium();
+        node.set_permutation(medium, new);
+        node.set_state(medium, node.state(medium).changing(new, new));
     }
 
     /// Takes the entry at a position out of a node, and writes that back. Called under the lock.
@@ -105,7 +117,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         let old = node.permutation(medium);
         let new = old.remove(position);
         node.set_state(medium, node.state(medium).changing(old, new));
-        node.set_permutation(medium, new);
+        self.settle(node, new);
         // PERSIST: the permutation; the caller fences.
         region.write_back(node.head());
     }

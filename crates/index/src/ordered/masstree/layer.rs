@@ -4,12 +4,23 @@ use super::super::keys::OrderedKind;
 use super::change::Tried;
 use super::entry::{Entry, LONGER, Piece, SLICE};
 use super::head::Shape;
-use super::locate::{Layer, Spot};
+use super::locate::Spot;
 use super::node::{Content, Node};
 use super::ops::Masstree;
+use super::way::Layer;
 use crate::Damage;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Locked};
+
+/// What came of the removal of a layer.
+pub(super) enum Dropped<'g> {
+    /// It has keys or layers, or is another thread's to remove, or has gone.
+    No,
+    /// It is gone; with the leaf above it, if that has no entry left.
+    Gone(Option<Node<'g>>),
+    /// A new layer has come between it and the leaf that its handle knows to be above it.
+    Moved,
+}
 
 /// Slices that two keys share, and behind which both go on.
 fn shared_slices(one: &[u8], other: &[u8]) -> usize {
@@ -21,33 +32,16 @@ fn shared_slices(one: &[u8], other: &[u8]) -> usize {
 impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     /// A new layer for a key and what is at its place now, a record or a layer: its root is a leaf
     /// with both. Durable, and not linked yet. `None`: the tree changes. Called under the lock of
-    /// the leaf that has the place.
+    /// `holder`, the leaf that has the place.
     pub(super) fn part(
         &self,
         guard: &Guard<'_, M>,
         key: &K::Key,
-        spot: &Spot<'_>,
+        (spot, holder): (&Spot<'_>, Node<'_>),
         (there, word): (Entry, u64),
     ) -> Tried<u64> {
-        let (tree, bytes) = (&self.tree, K::bytes(key));
-        let other = if there.is_layer() {
-            let layer = tree.layer_of(spot.leaf, (spot.piece.slice, there), spot.depth)?;
-            tree.any_key(guard, layer)
-        } else {
-            K::key_of(guard, there.offset())
-        };
-        let Some(other) = other else {
-            let what = "a record that a new key must be compared with is unsound";
-            // Of a layer without keys, the next try finds no record.
-            return if there.is_layer() {
-                Ok(None)
-            } else {
-                Err(Damage { offset: there.offset(), what }.into())
-            };
-        };
-        let depth = shared_slices(&bytes, &other);
-        let pieces = Piece::of(&bytes, depth).zip(Piece::of(&other, depth));
-        let Some((own, others)) = pieces.filter(|(own, others)| own != others && depth > spot.depth) else {
+        let bytes = K::bytes(key);
+        let Some((depth, own, others)) = self.fork(guard, &bytes, (spot, holder), there)? else {
             return Ok(None);
         };
         let moved = if there.is_layer() {
@@ -58,7 +52,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         };
         let mut entries = [(own, Entry::record(own, word)), (others, moved)];
         entries.sort_unstable_by_key(|(piece, _)| *piece);
-        let counted = spot.leaf.shape(tree.pool.medium()).counted();
+        let counted = holder.shape(self.tree.pool.medium()).counted();
         let content = Content {
             shape: Shape::new(0, depth, counted),
             next: Entry::NONE,
@@ -70,40 +64,68 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         let leaf = self.build(guard, &content)?;
         // PERSIST: the layer before the link to it. A crash in between leaves a block that the
         // collector reclaims.
-        tree.pool.region().fence();
+        self.tree.pool.region().fence();
         Ok(Some(leaf))
     }
 
-    /// Removes the layer at a depth on the way to a key if it has no keys. Returns the leaf above
-    /// it and that one's depth if it has no entry left.
+    /// The depth at which a key differs from what is at its place, and both pieces there. `None`:
+    /// the way to a key there ends at a layer without keys, which the next try removes.
+    fn fork(
+        &self,
+        guard: &Guard<'_, M>,
+        bytes: &[u8],
+        (spot, holder): (&Spot<'_>, Node<'_>),
+        there: Entry,
+    ) -> Result<Option<(usize, Piece, Piece)>, Damage> {
+        let tree = &self.tree;
+        let mut below = usize::MAX;
+        let other = if there.is_layer() {
+            let layer = tree.layer_below((holder, spot.layer.depth), spot.piece, there)?;
+            below = layer.depth;
+            let Some(other) = tree.key_near(guard, layer.root, bytes, &mut Vec::new())? else {
+                return Ok(None);
+            };
+            other
+        } else {
+            let what = "a record that a new key must be compared with is unsound";
+            K::key_of(guard, there.offset()).ok_or(Damage { offset: there.offset(), what })?
+        };
+        let depth = shared_slices(bytes, &other);
+        let is_between = depth > spot.layer.depth && depth < below;
+        match Piece::of(bytes, depth).zip(Piece::of(&other, depth)) {
+            Some((own, others)) if own != others && is_between => Ok(Some((depth, own, others))),
+            _ => Err(Damage { offset: there.offset(), what: "the keys of records do not fit their places" }),
+        }
+    }
+
+    /// Removes a layer if it has no entries.
     pub(super) fn drop_layer<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        key: &[u8],
-        depth: usize,
-    ) -> Result<Option<(Node<'g>, usize)>, Damage> {
+        layer: &Layer<'g>,
+    ) -> Result<Dropped<'g>, Damage> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
-        let Some(Layer { root, above: Some((leaf, piece, at)) }) = tree.layer_at(key, depth)? else {
-            return Ok(None);
-        };
-        let Some(first) = self.first_leaf(root)? else { return Ok(None) };
-        let Some(leaves) = self.lock_empty(guard, first, depth)? else { return Ok(None) };
-        let Some(held) = self.lock_node(guard, leaf, (0, at), piece.slice)? else { return Ok(None) };
+        let Some((leaf, piece, at)) = layer.above else { return Ok(Dropped::No) };
+        let depth = layer.depth;
+        let first = self.first_leaf(layer.root)?;
+        let Some(leaves) = self.lock_empty(guard, first, depth)? else { return Ok(Dropped::No) };
+        let Some(held) = self.lock_node(guard, leaf, (0, at), piece.slice)? else { return Ok(Dropped::No) };
         let permutation = held.node.permutation(medium);
-        let Ok(position) = tree.position(held.node, permutation, piece) else { return Ok(None) };
+        let Ok(position) = tree.position(held.node, permutation, piece) else { return Ok(Dropped::No) };
         let entry = held.node.entry(medium, permutation.slot(position));
         if !entry.is_layer() {
-            return Ok(None);
+            return Ok(Dropped::No);
         }
-        // The root may be another one by now, but of the same layer.
+        // The root may be another one by now, but of the same layer: another one that has come
+        // since has another first leaf.
         let root = tree.layer_of(held.node, (piece.slice, entry), at)?;
-        if root.shape(medium).depth() != depth {
-            return Ok(None);
+        if root.shape(medium).depth() < depth {
+            return Ok(Dropped::Moved);
         }
-        if let [(first, _), (second, _)] = &leaves[..] {
-            self.join_locked(*first, *second, 0);
+        if self.first_leaf(root)? != first {
+            return Ok(Dropped::No);
         }
-        leaves.last().inspect(|(last, _)| self.freeze(*last));
+        self.freeze_all(&leaves);
         self.take(held.node, position);
         // PERSIST: the layer is unlinked before its memory is used again.
         tree.pool.region().fence();
@@ -112,26 +134,35 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         held.lock.release();
         drop(leaves);
         self.retire_layer(guard, root)?;
-        Ok(is_empty.then_some((above, at)))
+        Ok(Dropped::Gone(is_empty.then_some(above)))
+    }
+
+    /// Freezes the empty leaves of a layer, two at most. Called under their locks.
+    fn freeze_all(&self, leaves: &[(Node<'_>, Locked<'_, M>)]) {
+        if let [(first, _), (second, _)] = leaves {
+            self.join_locked(*first, *second, 0);
+        }
+        leaves.last().inspect(|(last, _)| self.freeze(*last));
     }
 
     /// The first leaf of a layer, frozen or not.
-    fn first_leaf<'g>(&'g self, root: Node<'g>) -> Result<Option<Node<'g>>, Damage> {
+    fn first_leaf<'g>(&'g self, root: Node<'g>) -> Result<Node<'g>, Damage> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
         let (mut node, mut level) = (root, root.shape(medium).level());
         while level > 0 {
-            let (before, permutation) = (node.state(medium), node.permutation(medium));
-            let Some(slot) = permutation.slots().next() else { return Ok(None) };
-            let entry = (node.slice(medium, slot), node.entry(medium, slot));
-            if node.state(medium).counter() == before.counter() {
-                (node, level) = (tree.node_of(node, entry, level - 1)?, level - 1);
-            }
+            let child = tree.first_child(node, level)?;
+            let child = child.ok_or_else(|| tree.damaged_node(node, "an interior node has no entry"))?;
+            (node, level) = (child, level - 1);
         }
-        Ok((node.low(medium) == 0).then_some(node))
+        match node.low(medium) {
+            0 => Ok(node),
+            // A caller that was told that the layer changes would come again for ever.
+            _ => Err(tree.damaged_node(node, "the first leaf of a layer does not begin where that does")),
+        }
     }
 
-    /// Locks the leaves of a layer that are not frozen, two at most; `None` if there are more, or a
-    /// key.
+    /// Locks the leaves of a layer that are not frozen; `None` if there is a key. Of more than two,
+    /// which deaths have left, those between the first and the last one are frozen.
     #[expect(clippy::type_complexity, reason = "nodes with their locks, if the layer is empty")]
     fn lock_empty<'g>(
         &'g self,
@@ -145,15 +176,20 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             let locked = self.lock(guard, leaf, (0, depth))?;
             let next = leaf.next(medium);
             if !leaf.state(medium).is_frozen() {
-                if leaf.permutation(medium).len() > 0 || leaves.len() == 2 {
+                if leaf.permutation(medium).len() > 0 {
                     return Ok(None);
+                }
+                if leaves.len() == 2
+                    && let Some((middle, _locked)) = leaves.pop()
+                {
+                    self.join_locked(middle, leaf, 0);
                 }
                 leaves.push((leaf, locked));
             }
             if next.is_none() {
                 return Ok(Some(leaves));
             }
-            leaf = self.tree.right_of(leaf, 0)?;
+            leaf = self.tree.right_of_locked(leaf, 0)?;
         }
     }
 
@@ -169,26 +205,55 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     /// Retires all nodes of a layer that was unlinked.
     fn retire_layer(&self, guard: &Guard<'_, M>, root: Node<'_>) -> Result<(), Damage> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
-        let shape = root.shape(medium);
-        let (mut first, depth) = (Some(root), shape.depth());
-        for level in (0..=shape.level()).rev() {
-            let mut at = first.take();
-            while let Some(node) = at {
-                let locked = self.lock(guard, node, (level, depth))?;
-                if level > 0 {
-                    // A thread that comes to add an entry finds that there is no layer.
-                    self.freeze(node);
-                }
-                let slot = node.permutation(medium).slots().next().filter(|_| level > 0 && first.is_none());
-                if let Some(slot) = slot {
-                    let entry = (node.slice(medium, slot), node.entry(medium, slot));
-                    first = Some(tree.node_of(node, entry, level - 1)?);
-                }
-                at = if node.next(medium).is_none() { None } else { Some(tree.right_of(node, level)?) };
-                locked.release();
-                self.retire(guard, node);
-            }
+        let (mut level, depth) = (root.shape(medium).level(), root.shape(medium).depth());
+        let mut firsts = vec![root];
+        while level > 0 {
+            let first = firsts[firsts.len() - 1];
+            let locked = self.lock(guard, first, (level, depth))?;
+            let Some(slot) = first.permutation(medium).slots().next() else { break };
+            let entry = (first.slice(medium, slot), first.entry(medium, slot));
+            firsts.push(tree.node_of(first, entry, level - 1)?);
+            locked.release();
+            level -= 1;
+        }
+        // From the leaves up: a reader that is led down meets nodes that lead it on.
+        for (level, first) in (level..).zip(firsts.into_iter().rev()) {
+            self.retire_level(guard, first, (level, depth))?;
         }
         Ok(())
+    }
+
+    /// Retires the nodes of a level of a layer that was unlinked. Interior nodes are frozen, so a
+    /// thread that comes to add an entry finds that there is no layer, and each gives its range to
+    /// the next one, as in a join, for readers that are in it still. Those that are frozen already
+    /// and linked still lead such a reader on to that one.
+    fn retire_level(&self, guard: &Guard<'_, M>, first: Node<'_>, at: (usize, usize)) -> Result<(), Damage> {
+        let (tree, medium) = (&self.tree, self.tree.pool.medium());
+        let (mut node, mut locked) = (first, self.lock(guard, first, at)?);
+        loop {
+            let (mut last, mut next) = (node, None);
+            while next.is_none() && !last.next(medium).is_none() {
+                last = tree.right_of_locked(last, at.0)?;
+                let lock = self.lock(guard, last, at)?;
+                match last.state(medium).is_frozen() {
+                    true => self.retire(guard, last),
+                    false => next = Some((last, lock)),
+                }
+            }
+            if at.0 > 0 && !node.state(medium).is_frozen() {
+                let heir = next.as_ref().map(|(next, _)| *next);
+                let joining = Entry::node(0, at.0, node.offset(tree.pool.region()));
+                heir.inspect(|heir| heir.set_joining(medium, joining));
+                self.freeze(node);
+                heir.inspect(|heir| heir.set_low(medium, node.low(medium)));
+                heir.inspect(|heir| heir.set_joining(medium, Entry::NONE));
+            }
+            locked.release();
+            self.retire(guard, node);
+            match next {
+                Some(next) => (node, locked) = next,
+                None => return Ok(()),
+            }
+        }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::super::keys::{Found, OrderedKind};
 use super::entry::{Entry, Piece, SLICE};
-use super::find::Seen;
 use super::node::Node;
 use super::ops::Masstree;
 use super::tree::Tree;
+use super::way::{Layer, Witness};
 use crate::Damage;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Locked};
@@ -20,8 +20,8 @@ pub(super) struct Held<'g, M: MappedMedium> {
 
 /// The place of a key.
 pub(super) struct Spot<'g> {
+    pub(super) layer: Layer<'g>,
     pub(super) leaf: Node<'g>,
-    pub(super) depth: usize,
     pub(super) piece: Piece,
     pub(super) end: End,
 }
@@ -34,38 +34,15 @@ pub(super) enum End {
     Key(u64),
     /// The record of another key with the same piece.
     Other(Entry),
-    /// A layer whose keys all differ from the key above it.
+    /// A layer whose keys all differ from the key above it, behind this entry.
     Across(Entry),
 }
 
-/// A layer, and the entry that leads to it.
-pub(super) struct Layer<'g> {
-    pub(super) root: Node<'g>,
-    /// The leaf with its entry, its piece there, and the leaf's depth; `None` for the first layer.
-    pub(super) above: Option<(Node<'g>, Piece, usize)>,
-}
-
-impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
-    /// The layer at a depth on the way to a key; `None` if there is none.
-    pub(super) fn layer_at(&self, key: &[u8], depth: usize) -> Result<Option<Layer<'_>>, Damage> {
-        let medium = self.pool.medium();
-        let (mut root, mut at, mut above) = (self.top()?, 0, None);
-        while at < depth {
-            let Some(piece) = Piece::of(key, at) else { return Ok(None) };
-            let Some(mut leaf) = self.leaf_for(root, piece.slice)? else { return Ok(None) };
-            let entry = loop {
-                match self.look_up(leaf, piece) {
-                    Seen::Later => leaf = self.right_of(leaf, 0)?,
-                    Seen::Entry(_, word) if Entry(word).is_layer() => break Entry(word),
-                    Seen::Entry(..) | Seen::Nothing => return Ok(None),
-                }
-            };
-            above = Some((leaf, piece, at));
-            root = self.layer_of(leaf, (piece.slice, entry), at)?;
-            at = root.shape(medium).depth();
-        }
-        Ok((at == depth).then_some(Layer { root, above }))
-    }
+/// Whether a key shares the slices of a layer's keys, of which `other` is one, between two depths,
+/// and goes on as they do.
+fn is_below(key: &[u8], other: &[u8], (from, to): (usize, usize)) -> bool {
+    let range = from * SLICE..to * SLICE;
+    key.len() > range.end && other.get(range.clone()) == key.get(range)
 }
 
 impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
@@ -76,60 +53,35 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         key: &K::Key,
     ) -> Result<Option<Spot<'g>>, Damage> {
         let (tree, bytes) = (&self.tree, K::bytes(key));
-        let (mut root, mut depth) = (tree.top()?, 0);
+        let (mut layer, mut witness) = (tree.first_layer()?, Witness::default());
         loop {
-            let Some(piece) = Piece::of(&bytes, depth) else { return Ok(None) };
-            let Some(mut leaf) = tree.leaf_for(root, piece.slice)? else {
+            let Some(piece) = Piece::of(&bytes, layer.depth) else { return Ok(None) };
+            let Some(leaf) = tree.leaf_for(layer.root, piece.slice)? else {
                 // All leaves of the layer are frozen. Nobody may be left to remove it.
-                self.drop_layer(guard, &bytes, depth)?;
+                self.clear_way(guard, &bytes, layer)?;
                 return Ok(None);
             };
-            let seen = loop {
-                match tree.look_up(leaf, piece) {
-                    Seen::Later => leaf = tree.right_of(leaf, 0)?,
-                    seen => break seen,
-                }
+            let (leaf, found) = tree.find_in(leaf, piece)?;
+            tree.persist_read(leaf, found.map(|(slot, _)| slot));
+            let Some((_, word)) = found else {
+                return Ok(Some(Spot { layer, leaf, piece, end: End::Nothing }));
             };
-            let Seen::Entry(slot, word) = seen else {
-                tree.persist_read(leaf, None);
-                return Ok(Some(Spot { leaf, depth, piece, end: End::Nothing }));
-            };
-            tree.persist_read(leaf, Some(slot));
             if Tree::<M, K>::INLINE || !Entry(word).is_layer() {
                 let end = self.end_of(guard, leaf, (piece, word), key)?;
-                return Ok(Some(Spot { leaf, depth, piece, end }));
+                return Ok(Some(Spot { layer, leaf, piece, end }));
             }
-            let layer = tree.layer_of(leaf, (piece.slice, Entry(word)), depth)?;
-            let own = layer.shape(tree.pool.medium()).depth();
-            if own > depth + 1 {
-                match self.is_below(guard, &bytes, layer, (depth + 1, own)) {
-                    Some(true) => {}
-                    Some(false) => {
-                        return Ok(Some(Spot { leaf, depth, piece, end: End::Across(Entry(word)) }));
-                    }
-                    None => {
-                        self.drop_layer(guard, &bytes, own)?;
-                        return Ok(None);
-                    }
+            let below = tree.layer_below((leaf, layer.depth), piece, Entry(word))?;
+            if below.depth > layer.depth + 1 {
+                let Some(other) = witness.of((tree, guard), below.root, &bytes)? else {
+                    self.clear_way(guard, &bytes, below)?;
+                    return Ok(None);
+                };
+                if !is_below(&bytes, other, (layer.depth + 1, below.depth)) {
+                    return Ok(Some(Spot { layer, leaf, piece, end: End::Across(Entry(word)) }));
                 }
             }
-            (root, depth) = (layer, own);
+            layer = below;
         }
-    }
-
-    /// Whether a key shares the slices of a layer's keys between two depths, and goes on as they
-    /// do; `None` if the layer has no keys.
-    fn is_below(
-        &self,
-        guard: &Guard<'_, M>,
-        key: &[u8],
-        layer: Node<'_>,
-        (from, to): (usize, usize),
-    ) -> Option<bool> {
-        let any = self.tree.any_key(guard, layer)?;
-        let range = from * SLICE..to * SLICE;
-        let goes_on = key.len() > range.end;
-        Some(goes_on && any.get(range.clone()) == key.get(range))
     }
 
     /// What the entry of a piece is to a key.
@@ -168,7 +120,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             let state = node.state(tree.pool.medium());
             if tree.is_right_of(node, slice) {
                 is_unposted |= !state.is_frozen();
-                node = tree.right_of(node, level)?;
+                node = tree.right_of_locked(node, level)?;
                 lock.release();
                 continue;
             }
@@ -189,6 +141,9 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         if lock.was_unfenced() {
             // PERSIST: what the last holder has not fenced, before this one builds upon it.
             tree.pool.region().persist(node.lines());
+        }
+        if let Some(damage) = tree.damaged_head(node) {
+            return Err(damage);
         }
         if node.state(tree.pool.medium()).is_splitting() {
             self.mend(guard, node, at.0)?;

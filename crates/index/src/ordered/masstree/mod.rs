@@ -50,7 +50,8 @@
 //!    entries, then the link from the left go over the frozen node, then it is retired. The first
 //!    node of a level stays.
 //! 8. A layer without keys has two empty leaves at most. They are frozen, then the layer's entry is
-//!    removed.
+//!    removed: by the thread that took the last key, wherever the layer lies by then; or, if that
+//!    has died, by a writer that looks for a key to compare its own with, and finds none behind it.
 //! 9. Locks are taken from the left to the right, from the leaves up, and from a layer to the one
 //!    above: four at most.
 //!
@@ -61,8 +62,8 @@
 //!
 //! # Files
 //! What is stored: `entry`, `permutation`, `head`, `node`. Reads: `tree`, `find`, `many`, `range`,
-//! `frame`, `sample`. Writes: `locate` (locks), `change`, `insert`, `split`, `post`, `layer`,
-//! `remove`, `sweep`. The rest: `ops`, `stored`, `trace`, `verify`.
+//! `frame`, `way` (layers), `sample`. Writes: `locate` (locks), `change`, `insert`, `split`,
+//! `post`, `layer`, `remove`, `sweep`. The rest: `ops`, `stored`, `trace`, `verify`.
 
 mod change;
 mod entry;
@@ -86,5 +87,14 @@ mod sweep;
 mod trace;
 mod tree;
 mod verify;
+mod way;
 
 pub use ops::Masstree;
+
+#[cfg(test)]
+#[path = "tests/cut_off.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "tests/held_up.rs"]
+mod held_up;

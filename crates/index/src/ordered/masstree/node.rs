@@ -69,6 +69,12 @@ impl Content<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Node<'g>(&'g Lines);
 
+impl PartialEq for Node<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
 impl<'g> Node<'g> {
     /// The node at an offset; `None` if none can lie there.
     #[inline(always)]

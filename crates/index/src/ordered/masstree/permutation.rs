@@ -4,6 +4,8 @@
 //!   | 63:60 last free slot | ... | first free slot | ... | 7:4 first used slot | 3:0 used |
 //! ```
 
+use super::super::check::folded;
+
 /// Slots of a node.
 pub(super) const WIDTH: usize = 15;
 
@@ -85,9 +87,7 @@ impl Permutation {
     /// A byte that differs if a byte of the permutation does.
     #[inline(always)]
     pub(super) fn check(self) -> u8 {
-        let halves = self.0 ^ self.0 >> 32;
-        let quarters = halves ^ halves >> 16;
-        (quarters ^ quarters >> 8) as u8
+        folded(self.0) as u8
     }
 }
 

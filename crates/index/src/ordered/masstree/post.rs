@@ -4,9 +4,10 @@ use super::super::base::ROOT_LOCK;
 use super::super::keys::OrderedKind;
 use super::entry::Entry;
 use super::head::{LEVELS, Shape};
-use super::locate::{Held, Layer};
+use super::locate::Held;
 use super::node::{Content, Node};
 use super::ops::Masstree;
+use super::way::Layer;
 use crate::Damage;
 use std::sync::atomic::Ordering::Release;
 use terrace_medium::MappedMedium;
@@ -18,35 +19,40 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     pub(super) fn post(
         &self,
         guard: &Guard<'_, M>,
-        key: &[u8],
+        layer: &Layer<'_>,
         (mut node, mut level): (Node<'_>, usize),
-        depth: usize,
     ) {
-        while let Ok(Some(parent)) = self.try_post(guard, key, (node, level), depth) {
+        let leaf = node;
+        while let Ok(Some(parent)) = self.try_post(guard, (layer, leaf), (node, level)) {
             (node, level) = (parent, level + 1);
         }
     }
 
-    /// As `post`, for one level. Returns the new half of a parent that was split.
+    /// As `post`, for one level. Returns the new half of a parent that was split. `leaf` is the one
+    /// that the post began with: while it is not frozen, the layer is there.
     fn try_post<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        key: &[u8],
+        (layer, leaf): (&Layer<'g>, Node<'_>),
         (node, level): (Node<'g>, usize),
-        depth: usize,
     ) -> Result<Option<Node<'g>>, Unposted> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
         loop {
             let slice = node.low(medium);
-            let Some(layer) = tree.layer_at(key, depth)? else { return Ok(None) };
+            let Some(layer) = tree.current(layer)? else { return Ok(None) };
+            if leaf.state(medium).is_frozen() {
+                return Ok(None);
+            }
             if layer.root.shape(medium).level() <= level {
-                match self.grow(guard, &layer, (node, level), depth)? {
+                match self.grow(guard, &layer, (node, level))? {
                     true => return Ok(None),
                     false => continue,
                 }
             }
             let Some(parent) = tree.node_for(layer.root, level + 1, slice)? else { continue };
-            let Some(held) = self.lock_node(guard, parent, (level + 1, depth), slice)? else { continue };
+            let Some(held) = self.lock_node(guard, parent, (level + 1, layer.depth), slice)? else {
+                continue;
+            };
             // A frozen node is unlinked under the locks of its parents, later.
             if node.state(medium).is_frozen() {
                 return Ok(None);
@@ -119,7 +125,6 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         guard: &Guard<'_, M>,
         layer: &Layer<'_>,
         (node, level): (Node<'_>, usize),
-        depth: usize,
     ) -> Result<bool, Unposted> {
         let (tree, medium, region) = (&self.tree, self.tree.pool.medium(), self.tree.pool.region());
         let shape = layer.root.shape(medium);
@@ -127,14 +132,14 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             return Ok(true);
         }
         // The node is not frozen, and so not unlinked, before the root leads to it.
-        let _lock = self.lock(guard, node, (level, depth))?;
+        let _lock = self.lock(guard, node, (level, layer.depth))?;
         if node.state(medium).is_frozen() {
             return Ok(true);
         }
         let old = layer.root.offset(region);
         let entries = [(0, old), (node.low(medium), node.offset(region))];
         let content = Content {
-            shape: Shape::new(level + 1, depth, shape.counted()),
+            shape: Shape::new(level + 1, layer.depth, shape.counted()),
             next: Entry::NONE,
             high: 0,
             low: 0,

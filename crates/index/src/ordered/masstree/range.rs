@@ -11,6 +11,7 @@ use super::entry::{Entry, SLICE};
 use super::frame::{Edge, Edges, Frame, Item};
 use super::node::Node;
 use super::tree::Tree;
+use super::way::Witness;
 use crate::{Direction, Place};
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::ops::{Bound, ControlFlow};
@@ -27,6 +28,8 @@ struct Walk<'w, 'g, M: MappedMedium, K: OrderedKind> {
     /// Keys that the caller still expects.
     expected: usize,
     frames: Vec<Frame<'g>>,
+    low_witness: Witness<'g>,
+    high_witness: Witness<'g>,
 }
 
 impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
@@ -86,7 +89,9 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         direction: Direction,
         expected: usize,
     ) -> Walk<'w, 'g, M, K> {
-        let mut walk = Walk { tree: self, guard, low, high, direction, expected, frames: Vec::new() };
+        let (frames, [low_witness, high_witness]) = (Vec::new(), [Witness::default(), Witness::default()]);
+        let mut walk =
+            Walk { tree: self, guard, low, high, direction, expected, frames, low_witness, high_witness };
         let edge = |end: &End<'_>| if end.bytes.is_some() { Edge::Along } else { Edge::Inside };
         let edges = Edges { low: edge(&walk.low), high: edge(&walk.high) };
         // Damage is recorded.
@@ -136,10 +141,6 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
             }
             return None;
         }
-        if !entry.is_sound(piece.slice) {
-            self.tree.damaged_entry(leaf);
-            return None;
-        }
         let is_inside = edges.are_inside() || self.admits(entry.offset());
         is_inside.then(|| (piece.slice, K::word_of(self.guard, entry.offset())))
     }
@@ -157,22 +158,20 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         let own = root.shape(self.tree.pool.medium()).depth();
         if own > depth && (edges.low == Edge::Along || edges.high == Edge::Along) {
             let (from, to) = (depth * SLICE, own * SLICE);
-            let key = self.tree.any_key(self.guard, root);
-            let path = key.as_ref().and_then(|key| key.get(from..to));
-            if edges.low == Edge::Along {
-                match path.map(|path| self.low.compare(path, from)) {
-                    Some(Less) => return,
-                    Some(Greater) => edges.low = Edge::Inside,
-                    Some(Equal) => {}
-                    None => edges.low = Edge::Unknown,
+            let tree = (self.tree, self.guard);
+            for (end, edge, witness, outside) in [
+                (&self.low, &mut edges.low, &mut self.low_witness, Less),
+                (&self.high, &mut edges.high, &mut self.high_witness, Greater),
+            ] {
+                if *edge != Edge::Along {
+                    continue;
                 }
-            }
-            if edges.high == Edge::Along {
-                match path.map(|path| self.high.compare(path, from)) {
-                    Some(Greater) => return,
-                    Some(Less) => edges.high = Edge::Inside,
+                let key = witness.of(tree, root, end.bytes.as_deref().unwrap_or_default()).ok().flatten();
+                match key.and_then(|key| key.get(from..to)).map(|path| end.compare(path, from)) {
                     Some(Equal) => {}
-                    None => edges.high = Edge::Unknown,
+                    Some(order) if order == outside => return,
+                    Some(_) => *edge = Edge::Inside,
+                    None => *edge = Edge::Unknown,
                 }
             }
         }
@@ -185,12 +184,12 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         self.frames.push(frame);
     }
 
-    /// Prefetches what the entries of the leaf lead to, as far as the caller expects them.
+    /// Prefetches what the entries of the last leaf lead to, as far as the caller expects them.
     fn prefetch_items(&self) {
         if Tree::<M, K>::INLINE {
             return;
         }
-        for item in self.frames.iter().flat_map(Frame::rest).take(self.expected.max(1)) {
+        for item in self.frames.last().into_iter().flat_map(Frame::rest).take(self.expected.max(1)) {
             let entry = Entry(item.word);
             match entry.is_layer() {
                 true => self.tree.prefetch(entry.offset()),

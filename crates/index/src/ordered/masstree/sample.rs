@@ -1,6 +1,6 @@
-//! A random place (see `ordered/sample`), and any key of a layer.
+//! A random place (see `ordered/sample`).
 
-use super::super::keys::{KeyBytes, OrderedKind};
+use super::super::keys::OrderedKind;
 use super::super::sample::{next, sample};
 use super::entry::Entry;
 use super::node::Node;
@@ -50,34 +50,13 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             let position = drawn.checked_rem(permutation.len())?;
             let slot = permutation.slot(position);
             let found = (node.slice(medium, slot), node.word_at(medium, slot));
+            // A frozen leaf may have records that are gone.
+            if before.is_frozen() {
+                return None;
+            }
             if node.state(medium).counter() == before.counter() {
                 return Some((permutation.len(), found));
             }
-        }
-    }
-
-    /// A key of the layer below `root`; `None` if there is none, or its record is unsound.
-    pub(super) fn any_key<'g>(&'g self, guard: &'g Guard<'_, M>, root: Node<'g>) -> Option<KeyBytes<'g>> {
-        let medium = self.pool.medium();
-        let mut leaf = self.leaf_for(root, 0).ok()??;
-        loop {
-            let (before, permutation) = (leaf.state(medium), leaf.permutation(medium));
-            let depth = leaf.shape(medium).depth();
-            let entry =
-                permutation.slots().next().map(|slot| (leaf.slice(medium, slot), leaf.entry(medium, slot)));
-            let next = leaf.next(medium);
-            if leaf.state(medium).counter() != before.counter() {
-                continue;
-            }
-            leaf = match entry {
-                Some((slice, entry)) if entry.is_layer() => {
-                    let root = self.layer_of(leaf, (slice, entry), depth).ok()?;
-                    self.leaf_for(root, 0).ok()??
-                }
-                Some((slice, entry)) if entry.is_sound(slice) => return K::key_of(guard, entry.offset()),
-                None if !next.is_none() => self.right_of(leaf, 0).ok()?,
-                _ => return None,
-            };
         }
     }
 }

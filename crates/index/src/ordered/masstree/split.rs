@@ -21,7 +21,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     }
 
     /// Counts a node that was built or retired, for statistics.
-    fn count_node(&self, guard: &Guard<'_, M>, level: usize, by: i64) {
+    pub(super) fn count_node(&self, guard: &Guard<'_, M>, level: usize, by: i64) {
         self.tree.count().add_figure(guard.slot_index(), usize::from(level > 0), by);
     }
 
@@ -90,8 +90,8 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         let medium = self.tree.pool.medium();
         let old = node.permutation(medium);
         let new = old.cut(left);
-        let state = node.state(medium);
-        node.set_state(medium, state.changing(old, new).with_splitting(true));
+        let state = node.state(medium).splitting();
+        node.set_state(medium, state.changing(old, new));
         if node.next(medium).is_none() {
             node.set_high(medium, high);
             node.set_next(medium, next);
@@ -100,7 +100,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             node.set_high(medium, high);
         }
         node.set_permutation(medium, new);
-        node.set_state(medium, state.changing(old, new));
+        node.set_state(medium, state.changing(new, new).with_splitting(false));
     }
 
     /// Completes or undoes a split whose thread has died, or that a crash has cut off. Called under
@@ -116,6 +116,8 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             if low > node.low(medium) && low < high {
                 // The high slice is the old one: no key was ever led to the new node.
                 node.set_next(medium, right.next(medium));
+                // PERSIST: no link leads to the new node, before its memory is used again.
+                tree.pool.region().persist(node.head());
                 self.retire(guard, right);
             } else if low == high {
                 let old = node.permutation(medium);

@@ -4,12 +4,12 @@ use super::super::base::{Base, ROOT_OWN};
 use super::super::keys::OrderedKind;
 use super::entry::Entry;
 use super::head::Shape;
-use super::node::Content;
+use super::node::{Content, NODE_BYTES};
 use super::ops::Masstree;
 use super::permutation::WIDTH;
 use super::tree::Tree;
 use crate::{Damage, PointIndex, StoreError, Stored};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard, Pool};
 
@@ -25,26 +25,20 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     pub fn with_width(pool: &Pool<M>, name: &str, width: usize) -> Result<Self, StoreError> {
         assert!((WIDTH_MIN..=WIDTH).contains(&width), "nodes of {width} entries");
         let guard = pool.pin();
-        let base = Base::create(pool, (name, Self::NAME), [width as u64, 0, 0, 0])?;
-        let index = Self { tree: Tree { base, width } };
-        index.plant(&guard)?;
-        Ok(index)
-    }
-
-    /// Gives a tree without a root its first leaf.
-    fn plant(&self, guard: &Guard<'_, M>) -> Result<(), StoreError> {
-        let (tree, medium, region) = (&self.tree, self.tree.pool.medium(), self.tree.pool.region());
+        // The first leaf comes before the tree has a name: none is ever without a leaf.
         let (shape, next) = (Shape::new(0, 0, 0), Entry::NONE);
-        let leaf =
-            self.build(guard, &Content { shape, next, high: 0, low: 0, last_entry: 0, entries: &[] })?;
-        // PERSIST: the leaf before the link to it. A crash in between leaves a tree without a root,
-        // to which the next open gives one.
-        region.fence();
-        // ORDER: Release: a reader that sees the root sees the leaf.
-        tree.root_link().store(medium, Entry::node(0, 0, leaf).0, Release);
-        // PERSIST: the root before any key.
-        region.persist(tree.root_link());
-        Ok(())
+        let content = Content { shape, next, high: 0, low: 0, last_entry: 0, entries: &[] };
+        let fresh = guard.alloc(NODE_BYTES)?;
+        fresh.stream_lines(0, &content.image());
+        // PERSIST: `create_over` fences before it names the tree. A crash before that leaves a
+        // block that the collector reclaims.
+        let leaf = fresh.fenced_later().into_offset();
+        let link = Entry::node(0, 0, leaf).0;
+        let base = Base::create_over(pool, (name, Self::NAME), link, [width as u64, 0, 0, 0]);
+        let base = base.inspect_err(|_| guard.free(leaf, NODE_BYTES))?;
+        let index = Self { tree: Tree { base, width } };
+        index.count_node(&guard, 0, 1);
+        Ok(index)
     }
 
     fn open(pool: &Pool<M>, root: u64) -> Result<Self, StoreError> {
@@ -71,9 +65,6 @@ impl<M: MappedMedium, K: OrderedKind> Stored for Masstree<M, K> {
         let index = Self::open(pool, root)?;
         if !pool.is_read_only() && !pool.is_initialized() {
             index.tree.count().recover();
-            if index.tree.root_link().load(pool.medium(), Acquire) == 0 {
-                index.plant(&pool.pin())?;
-            }
         }
         Ok(Some(index))
     }

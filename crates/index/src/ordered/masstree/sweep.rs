@@ -5,6 +5,7 @@ use super::entry::Entry;
 use super::locate::Held;
 use super::node::Node;
 use super::ops::Masstree;
+use super::way::Layer;
 use crate::Damage;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
@@ -18,18 +19,18 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     pub(super) fn shrink(
         &self,
         guard: &Guard<'_, M>,
-        key: &[u8],
+        layer: &Layer<'_>,
         node: Node<'_>,
-        (level, depth): (usize, usize),
+        level: usize,
     ) -> Result<Option<u64>, Damage> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
-        if self.join(guard, key, node, (level, depth))? {
+        if self.join(guard, layer, node, level)? {
             return Ok(Some(node.low(medium)));
         }
         let Some(before) = node.low(medium).checked_sub(1) else { return Ok(None) };
-        let Some(layer) = tree.layer_at(key, depth)? else { return Ok(None) };
+        let Some(layer) = tree.current(layer)? else { return Ok(None) };
         let Some(left) = tree.node_for(layer.root, level, before)? else { return Ok(None) };
-        let has_joined = self.join(guard, key, left, (level, depth))?;
+        let has_joined = self.join(guard, &layer, left, level)?;
         Ok(has_joined.then(|| left.low(medium)))
     }
 
@@ -38,24 +39,24 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     fn join(
         &self,
         guard: &Guard<'_, M>,
-        key: &[u8],
+        layer: &Layer<'_>,
         node: Node<'_>,
-        (level, depth): (usize, usize),
+        level: usize,
     ) -> Result<bool, Damage> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
         for _ in 0..TRIES {
-            let locked = self.lock(guard, node, (level, depth))?;
+            let locked = self.lock(guard, node, (level, layer.depth))?;
             let is_last = node.low(medium) == 0 || node.next(medium).is_none();
             if is_last || node.state(medium).is_frozen() {
                 return Ok(false);
             }
-            let next = tree.right_of(node, level)?;
-            let next_locked = self.lock(guard, next, (level, depth))?;
+            let next = tree.right_of_locked(node, level)?;
+            let next_locked = self.lock(guard, next, (level, layer.depth))?;
             if next.state(medium).is_frozen() {
                 let high = node.high(medium);
                 next_locked.release();
                 locked.release();
-                self.sweep(guard, key, (level, depth), high)?;
+                self.sweep(guard, layer, level, high)?;
                 continue;
             }
             let may_join = self.fit(node, next, level);
@@ -118,7 +119,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     pub(super) fn mend_join(&self, node: Node<'_>, level: usize) -> Result<(), Damage> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
         let from = tree.node_of(node, (0, node.joining(medium)), level)?;
-        if from.state(medium).is_frozen() {
+        if tree.has_joined(from, node) {
             node.set_low(medium, from.low(medium).min(node.low(medium)));
         } else {
             let is_copy = |node: Node<'_>| {
@@ -140,19 +141,17 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     pub(super) fn sweep<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
-        key: &[u8],
-        (level, depth): (usize, usize),
+        layer: &Layer<'g>,
+        level: usize,
         slice: u64,
     ) -> Result<Vec<Node<'g>>, Damage> {
-        let tree = &self.tree;
+        let (tree, depth) = (&self.tree, layer.depth);
         let Some(before) = slice.checked_sub(1) else { return Ok(Vec::new()) };
-        let Some(layer) = tree.layer_at(key, depth)? else { return Ok(Vec::new()) };
+        let Some(layer) = tree.current(layer)? else { return Ok(Vec::new()) };
         let Some(left) = tree.node_for(layer.root, level, before)? else { return Ok(Vec::new()) };
         let held = self.lock_node(guard, left, (level, depth), before)?;
         let Some(Held { node, lock, .. }) = held else { return Ok(Vec::new()) };
-        // Only now: a new root comes before any of its nodes is frozen.
-        let Some(layer) = tree.layer_at(key, depth)? else { return Ok(Vec::new()) };
-        let parents = self.unlink_behind(guard, node, (level, depth), layer.root);
+        let parents = self.unlink_behind(guard, &layer, node, level);
         lock.release();
         parents
     }
@@ -162,9 +161,9 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     fn unlink_behind<'g>(
         &'g self,
         guard: &'g Guard<'_, M>,
+        layer: &Layer<'g>,
         node: Node<'g>,
-        (level, depth): (usize, usize),
-        root: Node<'g>,
+        level: usize,
     ) -> Result<Vec<Node<'g>>, Damage> {
         let (tree, medium, region) = (&self.tree, self.tree.pool.medium(), self.tree.pool.region());
         let (mut frozen, mut next) = (Vec::new(), node);
@@ -182,10 +181,13 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             return Ok(Vec::new());
         }
         // So that nothing in it leads to a node that goes, see `mend_join`.
-        self.lock(guard, next, (level, depth))?.release();
+        self.lock(guard, next, (level, layer.depth))?.release();
+        // Only now: a node's parents have their entries, and a layer its root, before the node is
+        // frozen.
+        let Some(layer) = tree.current(layer)? else { return Ok(Vec::new()) };
         let mut small = Vec::new();
         for &gone in &frozen {
-            self.redirect(guard, root, (gone, next), (level, &mut small))?;
+            self.redirect(guard, layer.root, (gone, next), (level, &mut small))?;
         }
         node.set_next(medium, Entry::node(0, level, next.offset(region)));
         // PERSIST: no link leads to the frozen nodes any more, before their memory is used again.
@@ -217,14 +219,14 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
                 return Ok(());
             }
             self.redirect_in(parent, (gone, heir), level);
-            if !is_frozen && parent.permutation(medium).len() <= tree.width / 4 {
+            if !is_frozen && parent.permutation(medium).len() <= (tree.width / 4).max(1) {
                 small.push(parent);
             }
             if parent.next(medium).is_none() {
                 return Ok(());
             }
             goes_on = is_frozen;
-            let next = tree.right_of(parent, level + 1)?;
+            let next = tree.right_of_locked(parent, level + 1)?;
             locked.release();
             parent = next;
         }

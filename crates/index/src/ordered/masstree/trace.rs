@@ -5,13 +5,14 @@
 //! passed. The right half of a split has the number of the left one, so the walk does not count it
 //! again. A frozen leaf has no keys of its own, and leads on.
 
+use super::super::base::ROOT_LOCK;
 use super::super::keys::OrderedKind;
 use super::entry::Entry;
 use super::node::{NODE_BYTES, Node};
 use super::ops::Masstree;
 use crate::Damage;
 use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Marker};
+use terrace_pool::{Guard, Lock, Marker};
 
 /// A walk in progress.
 struct Walk<'g, 'w, 'm, M: MappedMedium, K: OrderedKind, F> {
@@ -39,7 +40,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         let number = tree.count().start_numbered_recount();
         // PERSIST: the number. So none that a node has kept through a crash is given again.
         tree.pool.region().persist(&tree.root[1]);
-        let layers = tree.top().into_iter().collect();
+        let layers = self.durable_top(guard).into_iter().collect();
         let mut walk = Walk { index: self, guard, marker, each, number, keys: 0, nodes: [0; 2], layers };
         while let Some(root) = walk.layers.pop() {
             // What lies behind damage is left out; the damage is recorded.
@@ -52,6 +53,18 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         }
         tree.count().finish_recount(keys);
         (0..).zip(nodes).for_each(|(figure, found)| tree.count().correct_figure(figure, found));
+    }
+}
+
+impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
+    /// The first layer's root. It is durable: a thread may have died before it made it so, and what
+    /// the walk does not find is freed.
+    fn durable_top(&self, guard: &Guard<'_, M>) -> Result<Node<'_>, Damage> {
+        let tree = &self.tree;
+        let _lock = Lock::of(&tree.root[0].0[ROOT_LOCK]).acquire(guard);
+        // PERSIST: the link to the root, before blocks that it does not lead to are free.
+        tree.pool.region().persist(tree.root_link());
+        tree.top()
     }
 }
 
@@ -88,7 +101,7 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
             if node.next(medium).is_none() {
                 return Ok(below);
             }
-            let next = tree.right_of(node, at.0)?;
+            let next = tree.right_of_locked(node, at.0)?;
             locked.release();
             node = next;
         }

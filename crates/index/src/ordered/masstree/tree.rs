@@ -28,6 +28,9 @@ impl<M: MappedMedium, K> Deref for Tree<M, K> {
     }
 }
 
+/// Frozen nodes between a node and the one that it joins, at most.
+const BETWEEN_MOST: usize = 1000;
+
 /// Where a node leads a slice.
 pub(super) enum Step<'g> {
     /// To the next node of the level.
@@ -48,7 +51,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     }
 
     #[cold]
-    fn damaged_node(&self, node: Node<'_>, what: &'static str) -> Damage {
+    pub(super) fn damaged_node(&self, node: Node<'_>, what: &'static str) -> Damage {
         self.record_damage(node.offset(self.pool.region()), what)
     }
 
@@ -136,7 +139,9 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     #[inline(always)]
     pub(super) fn step<'g>(&'g self, node: Node<'g>, level: usize, slice: u64) -> Result<Step<'g>, Damage> {
         let medium = self.pool.medium();
-        if slice < node.low(medium) && slice < self.low_of(node, level)? {
+        // A frozen node that is linked still may have been skipped by one that gave its range away.
+        let is_before = slice < node.low(medium) && slice < self.low_of(node, level)?;
+        if is_before && !node.state(medium).is_frozen() {
             return Err(self.damaged_node(node, "a node begins behind a key that is led to it"));
         }
         loop {
@@ -156,9 +161,32 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 _ if is_right => self.right_of(node, level).map(Step::Right),
                 Some(below) => self.node_of(node, below, level - 1).map(Step::Down),
                 None if level > 0 => Err(self.damaged_node(node, "an interior node has no entry")),
-                None if state.is_frozen() => Ok(Step::Gone),
+                // It was the last one when its end was read, and has a next one since.
+                None if state.is_frozen() && !node.next(medium).is_none() => continue,
+                // A damaged state must not hide a layer.
+                None if state.is_frozen() => match self.damaged_head(node) {
+                    Some(damage) => Err(damage),
+                    None => Ok(Step::Gone),
+                },
                 None => Ok(Step::Here),
             };
+        }
+    }
+
+    /// The first child of an interior node of this level; `None` if it has none.
+    pub(super) fn first_child<'g>(
+        &'g self,
+        node: Node<'g>,
+        level: usize,
+    ) -> Result<Option<Node<'g>>, Damage> {
+        let medium = self.pool.medium();
+        loop {
+            let before = node.state(medium);
+            let Some(slot) = node.permutation(medium).slots().next() else { return Ok(None) };
+            let entry = (node.slice(medium, slot), node.entry(medium, slot));
+            if node.state(medium).counter() == before.counter() {
+                return self.node_of(node, entry, level - 1).map(Some);
+            }
         }
     }
 
@@ -195,13 +223,39 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             return Ok(low);
         }
         let from = self.node_of(node, (0, joining), level)?;
-        Ok(if from.state(medium).is_frozen() { low.min(from.low(medium)) } else { low })
+        Ok(if self.has_joined(from, node) { low.min(from.low(medium)) } else { low })
+    }
+
+    /// Whether a node has given its range to `heir`, whose mark says that it was about to. A mark
+    /// of a thread that has died binds no longer once the node was split: another node lies between
+    /// them then. All that may lie there else is frozen.
+    pub(super) fn has_joined(&self, from: Node<'_>, heir: Node<'_>) -> bool {
+        let (region, medium) = (self.pool.region(), self.pool.medium());
+        let mut node = from;
+        // No damage makes it long.
+        for _ in 0..BETWEEN_MOST {
+            let next = node.next(medium);
+            if !node.state(medium).is_frozen() || !next.is_sound(0) {
+                return false;
+            }
+            match Node::at(region, next.offset()) {
+                Some(next) if next == heir => return true,
+                Some(next) => node = next,
+                None => return false,
+            }
+        }
+        false
     }
 
     /// The next node of a level, behind a node that leads there; what says so is durable.
     pub(super) fn right_of<'g>(&'g self, node: Node<'g>, level: usize) -> Result<Node<'g>, Damage> {
+        self.persist_read(node, None);
+        self.right_of_locked(node, level)
+    }
+
+    /// As `right_of`, under the lock of the node, all of which is durable therefore.
+    pub(super) fn right_of_locked<'g>(&'g self, node: Node<'g>, level: usize) -> Result<Node<'g>, Damage> {
         let medium = self.pool.medium();
-        self.persist_head(node);
         let next = self.node_of(node, (0, node.next(medium)), level)?;
         // So no damage makes a loop. A split stores the next node before it lowers the high slice.
         // The node behind a frozen one may end anywhere, since it has taken over what lies before
@@ -214,15 +268,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
     }
 
-    /// Persists what was read in the head of a node, unless it is durable: a thread does not go to
-    /// the next node by what a crash can take back.
-    #[inline(always)]
-    pub(super) fn persist_head(&self, node: Node<'_>) {
-        self.persist_read(node, None);
-    }
-
     /// Persists what was read of a node, and of one of its slots, unless its lock says that it is
-    /// durable (invariant 4).
+    /// durable (invariant 4). A thread does not go to the next node by what a crash can take back.
     #[inline(always)]
     pub(super) fn persist_read(&self, node: Node<'_>, slot: Option<usize>) {
         let medium = self.pool.medium();

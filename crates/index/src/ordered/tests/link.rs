@@ -16,6 +16,10 @@ fn link_keeps_its_parts() {
     let leaf = Link::to_leaf(3, 64);
     assert_eq!((leaf.kind(), leaf.removed().kind(), leaf.removed().byte()), (LEAF, EMPTY, 3));
     assert_eq!((leaf.removed().is_dirty(), leaf.removed().clean()), (true, Link::NONE));
+    let vacated = leaf.vacated();
+    assert!(vacated.is_empty() && vacated.is_dirty() && vacated.is_whole() && vacated.clean().is_whole());
+    assert_eq!((vacated.clean().is_dirty(), vacated.clean().byte()), (false, 3));
+    assert!(vacated.clean().is_empty() && Link::to_leaf(0, 8).vacated().clean() != Link::NONE);
     let held = leaf.held();
     assert!(held.is_held() && held.is_dirty() && held.is_sound());
     assert_eq!((held.offset(), held.clean(), leaf.is_held()), (64, leaf, false));
@@ -26,11 +30,25 @@ fn link_keeps_its_parts() {
 
 #[test]
 fn check_detects_any_changed_byte() {
-    for link in [Link::to_leaf(0, 8), Link::to_node(255, 5, 3, 0x123_4567_89a8)] {
+    let vacated = Link::to_leaf(3, 64).vacated().clean();
+    for link in [Link::to_leaf(0, 8), Link::to_node(255, 5, 3, 0x123_4567_89a8), vacated] {
         for (byte, change) in (0..8).flat_map(|byte| (1..256u64).map(move |change| (byte, change))) {
             let changed = Link(link.0 ^ change << (8 * byte));
             assert!(!changed.is_sound() || changed.clean() == link, "{byte} {change:#x}");
         }
+    }
+}
+
+/// A link that lost its kind is no removed one.
+#[test]
+fn changed_byte_removes_no_link() {
+    let links = (1..2000).flat_map(|nth| [Link::to_leaf(0, 8 * nth), Link::to_node(1, 2, 5, 8 * nth)]);
+    for link in links {
+        for (byte, change) in (0..8).flat_map(|byte| (1..256u64).map(move |change| (byte, change))) {
+            let changed = Link(link.0 ^ change << (8 * byte));
+            assert!(!changed.is_whole() || changed.clean() == link, "{link:x?}, {byte} {change:#x}");
+        }
+        assert!(link.removed().is_whole() && link.removed().is_empty());
     }
 }
 

@@ -6,7 +6,7 @@ use terrace_medium::{Dram, MappedMedium, Mapping};
 
 #[test]
 fn shape_keeps_its_parts() {
-    for (kind, level) in [(Kind::Four, 0), (Kind::Full, 65_535), (Kind::FortyEight, 0x1234)] {
+    for (kind, level) in [(Kind::Four, 0), (Kind::Full, 65_535), (Kind::Hashed, 0x1234)] {
         let shape = Shape::new(kind, level, 7);
         let marked = shape.with_obsolete(0xabcd).with_counted(9);
         assert_eq!((marked.level(), marked.counted(), marked.obsolete()), (level, 9, 0xabcd));
@@ -31,24 +31,18 @@ fn prefix_keeps_length_and_first_bytes() {
     }
 }
 
-/// A node of kind 48 in new memory.
+/// A node of kind 64 in new memory.
 fn with_node(test: impl FnOnce(&Dram, Node<'_>)) {
     let region = Region::new(Dram::new(Mapping::anonymous(1 << 16, 1 << 16).unwrap()));
-    test(region.medium(), Node::at(&region, Kind::FortyEight, 64).unwrap());
+    test(region.medium(), Node::at(&region, Kind::Hashed, 64).unwrap());
 }
 
+/// Pools of any age hold such links and shapes.
 #[test]
-fn new_hints_find_a_link_beside_a_removed_one() {
-    with_node(|medium, node| {
-        let (removed, link) = (Link::to_leaf(17, 64).removed(), Link::to_leaf(17, 128));
-        store(medium, &node.links()[5], removed);
-        assert_eq!(node.child(medium, 1, 17).unwrap().1, removed);
-        store(medium, &node.links()[2], link);
-        assert_eq!(node.child(medium, 1, 17).unwrap().1, link, "without hints");
-        node.note_place(medium, 1, 18, 0);
-        assert_eq!(node.child(medium, 1, 17).unwrap().1, link, "with hints");
-        assert!(node.child(medium, 1, 18).is_none());
-    });
+fn bits_of_kinds_never_change() {
+    assert_eq!(KINDS.map(Kind::bits), [2, 6, 3, 7, 5]);
+    assert!((0..8).all(|bits| Kind::of(bits).is_none_or(|kind| kind.bits() == bits)));
+    assert_eq!(KINDS.map(|kind| Shape::new(kind, 0, 0).0 >> 8 & 7), [0, 4, 1, 5, 3]);
 }
 
 #[test]
@@ -66,8 +60,8 @@ fn count_of_another_generation_means_nothing() {
 }
 
 #[test]
-fn line_of_a_byte_holds_its_link_or_hint() {
+fn line_of_a_byte_holds_its_link() {
     assert_eq!([0, 7, 8, 255].map(|byte| Node::line_of(Kind::Full, byte)), [64, 64, 128, 32 * 64]);
-    assert_eq!([0, 63, 64, 255].map(|byte| Node::line_of(Kind::FortyEight, byte)), [64, 64, 128, 256]);
-    assert_eq!([Kind::Four, Kind::Sixteen].map(|kind| Node::line_of(kind, 200)), [0, 0]);
+    assert_eq!([0, 1, 7, 8, 64].map(|byte| Node::line_of(Kind::Hashed, byte)), [64, 128, 512, 128, 64]);
+    assert_eq!([Kind::Four, Kind::Twelve, Kind::Twenty].map(|kind| Node::line_of(kind, 200)), [0; 3]);
 }

@@ -2,9 +2,11 @@
 
 use super::super::ops::Hot;
 use super::super::root::Growth;
-use crate::{PointIndex, Stored, U64};
+use crate::key::WordRecords;
+use crate::ordered::links::{load, store};
+use crate::{Bytes, PointIndex, Stored, U64};
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_medium::Dram;
+use terrace_medium::{Dram, Pmem};
 use terrace_pool::Pool;
 
 fn tree(pool: &Pool<Dram>) -> Hot<Dram, U64> {
@@ -49,6 +51,25 @@ fn first_open_of_a_cycle_clears_all_marks() {
     index.tree.root[1].0[crate::ordered::base::ROOT_CYCLE].store(pool.medium(), 9, Relaxed);
     index.tree.begin_cycle();
     assert!([3, 700, 1999].into_iter().all(|key| marked(&index, key).into_iter().all(|marked| !marked)));
+}
+
+/// A thread died before its swap, and the records are damaged. Writers that come after it change
+/// the links under the lock, and the collector has no lock.
+#[test]
+fn collector_clears_no_held_link_of_a_marked_node() {
+    let pool = Pool::<Pmem>::anonymous(4 << 20).unwrap();
+    let index = Hot::<Pmem, Bytes<WordRecords>>::create(&pool, "hot", 0).unwrap();
+    let guard = pool.pin();
+    let records = [1u64, 2, 3].map(|key| (key.to_le_bytes(), WordRecords::put(&guard, key)));
+    records.iter().for_each(|(key, record)| _ = index.insert(&guard, key, *record).unwrap());
+    let node = index.tree.locate(&guard, &records[0].0).unwrap().steps[0].node;
+    index.tree.set_obsolete(node);
+    records.iter().for_each(|(_, record)| WordRecords::erase(&guard, *record));
+    let (word, medium) = (node.link(pool.region(), 1), pool.medium());
+    let held = load(medium, word).held();
+    store(medium, word, held);
+    pool.reachable(&mut |marker| index.trace(&guard, marker, |_, _| ()));
+    assert_eq!(load(medium, word), held);
 }
 
 #[test]
