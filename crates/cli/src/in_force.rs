@@ -1,7 +1,7 @@
 //! Settings that have no effect as given: the pool was created with other values, or they depend on
 //! another setting. CONFIG GET returns the effective value, and each difference is reported.
 
-use terrace::{Engine, Start, Store};
+use terrace::{Engine, Index, Start, Store};
 use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
 
 use crate::{failure::say, location::is_on_disk};
@@ -103,7 +103,10 @@ fn record_fixed(config: &Config, store: &Store, warnings: &mut Vec<String>) {
             ));
         }
     };
-    differs(Key::Index, index.into(), config.text(Key::Index), REMAKE);
+    // Any ordered index is what `ordered` asks for.
+    let asked = config.text(Key::Index);
+    let is_met = asked == "ordered" && Index::named(index).is_some_and(Index::is_ordered);
+    differs(Key::Index, index.into(), if is_met { index.into() } else { asked }, REMAKE);
     let (has, asked) = (u64::from(pool.participants), config.number(Key::Participants));
     config.record(Key::Participants, has);
     if asked != 0 {

@@ -134,17 +134,22 @@ impl Target {
     /// Fails if [`Target::each_entry`] has left damaged records out.
     pub(crate) fn check_left_out(&self) -> Result<(), Failure> {
         let (count, is_exact) = match self {
-            Target::Pool(store, _) => (store.stats().damaged_records_skipped, !store.is_on_disk()),
+            Target::Pool(store, _) => {
+                (store.stats().damaged_records_skipped, !store.is_on_disk() && !store.is_ordered())
+            }
             Target::Server(client) => (client.left_out, !client.is_on_disk),
         };
         if count == 0 {
             return Ok(());
         }
         let left_out = counted(count, "damaged record", "damaged records");
-        // A damaged block of a directory does not tell how many it has.
-        let at_least = if is_exact { "" } else { "at least " };
+        // A damaged block of a directory does not tell how many it has, nor does a damaged index.
+        let (at_least, others) = match is_exact {
+            true => ("", "all others were written"),
+            false => ("at least ", "what can be read was written"),
+        };
         let hint = "`terrace check` names them; `terrace check --repair` copies all others to a new store";
-        Err(Failure::new(format!("left out {at_least}{left_out}; all others were written")).hint(hint))
+        Err(Failure::new(format!("left out {at_least}{left_out}; {others}")).hint(hint))
     }
 
     /// Whether other processes may write to the store during an iteration.
@@ -257,7 +262,7 @@ fn each_visited(
 }
 
 fn unordered(error: ReadError) -> Failure {
-    Failure::new(error).hint("terrace dump -o all.jsonl; terrace load --index art --pool NEW all.jsonl")
+    Failure::new(error).hint("terrace dump -o all.jsonl; terrace load --index ordered --pool NEW all.jsonl")
 }
 
 fn each_in_pool(

@@ -5,7 +5,7 @@ use crate::{Direct, Kind, Settings};
 use std::sync::Arc;
 use terrace_engine::{Engine, OpenError};
 use terrace_index::{PointIndex, Stored, hash};
-#[cfg(feature = "art")]
+#[cfg(any(feature = "art", feature = "hot", feature = "masstree", feature = "bwtree"))]
 use terrace_index::{RangeIndex, ordered};
 #[cfg(feature = "power")]
 use terrace_medium::Pmem;
@@ -45,6 +45,18 @@ pub fn open_over<M: MappedMedium>(
         name if name == ordered::Art::<M, Kind>::NAME => {
             open_ordered::<ordered::Art<M, Kind>, M>(pool, settings)
         }
+        #[cfg(feature = "hot")]
+        name if name == ordered::Hot::<M, Kind>::NAME => {
+            open_ordered::<ordered::Hot<M, Kind>, M>(pool, settings)
+        }
+        #[cfg(feature = "masstree")]
+        name if name == ordered::Masstree::<M, Kind>::NAME => {
+            open_ordered::<ordered::Masstree<M, Kind>, M>(pool, settings)
+        }
+        #[cfg(feature = "bwtree")]
+        name if name == ordered::BwTree::<M, Kind>::NAME => {
+            open_ordered::<ordered::BwTree<M, Kind>, M>(pool, settings)
+        }
         _ => open::<hash::Clht<M, Kind>, M>(pool, settings),
     }
 }
@@ -57,7 +69,7 @@ where
     Ok(Arc::new(Direct::open::<I>(pool, settings)?))
 }
 
-#[cfg(feature = "art")]
+#[cfg(any(feature = "art", feature = "hot", feature = "masstree", feature = "bwtree"))]
 fn open_ordered<I, M>(pool: Pool<M>, settings: Settings) -> Result<Arc<dyn Engine>, OpenError>
 where
     M: MappedMedium,

@@ -155,13 +155,26 @@ impl<M: MappedMedium> Slots<M> {
         Ok(true)
     }
 
-    /// Removes a key, whatever its record is by now. Returns whether it had an entry.
-    pub(crate) fn remove_found(&self, guard: &Guard<'_, M>, key: &[u8]) -> Result<bool, WriteError> {
+    /// Removes the key of a record that the index had a moment ago, whatever its record is by now.
+    /// Returns the word that it removed.
+    ///
+    /// If that is not this record, another writer was first, or the record is damaged, and its key
+    /// is not the one that it was added with: then an error, because it is left.
+    pub(crate) fn remove_found(
+        &self,
+        guard: &Guard<'_, M>,
+        record: &Record<'_>,
+    ) -> Result<Option<u64>, WriteError> {
+        let key = record.body.key;
         while let Some(word) = self.claims().wait_unclaimed_word(guard, key)? {
             if self.unlink(guard, key, word)? {
-                return Ok(self.was_live(guard, word));
+                if word != record.offset {
+                    record.verify()?;
+                }
+                return Ok(Some(word));
             }
         }
-        Ok(false)
+        record.verify()?;
+        Ok(None)
     }
 }

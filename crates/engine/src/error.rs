@@ -59,7 +59,7 @@ pub enum ReadError {
     /// A scan met records that do not match their checksums, or damage to an ordered index, which
     /// may hide records. It has visited all other records up to `next`, where it can continue.
     Skipped {
-        /// Number of records that it skipped.
+        /// Number of records that it skipped; 0 if the index is damaged, which may hide any number.
         records: u64,
         /// Where the first damage lies.
         place: Place,
@@ -290,7 +290,7 @@ fn unordered(f: &mut fmt::Formatter<'_>, index: &str) -> fmt::Result {
     write!(
         f,
         "the store's index `{index}` keeps no order of keys, so it has no ranges; create a store with an ordered \
-         index (`art`) and copy the entries into it"
+         index (`masstree`, `art`, `hot` or `bwtree`) and copy the entries into it"
     )
 }
 

@@ -19,11 +19,28 @@ pub enum Index {
     /// Adaptive radix tree (P-ART). Keeps keys in order, so the store has ranges:
     /// [`Store::range`](crate::Store::range).
     Art,
+    /// Height optimized trie (P-HOT): the ordered index with the least memory.
+    Hot,
+    /// Masstree (P-Masstree): B-link trees of 15 keys a node, one for each 8 bytes of a key. The
+    /// ordered index with the fastest ranges.
+    Masstree,
+    /// Bw-tree (P-BwTree): pages behind a table of addresses, changed without locks, so that a
+    /// writer waits for nobody. Keeps keys in order.
+    BwTree,
 }
 
 impl Index {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Clht, Self::Turbo, Self::Rewo, Self::Level, Self::Art];
+    pub const ALL: [Self; 8] = [
+        Self::Clht,
+        Self::Turbo,
+        Self::Rewo,
+        Self::Level,
+        Self::Art,
+        Self::Hot,
+        Self::Masstree,
+        Self::BwTree,
+    ];
 
     /// Its name, as in commands and in [`Stats::index`](crate::Stats::index).
     pub fn name(self) -> &'static str {
@@ -33,6 +50,9 @@ impl Index {
             Self::Rewo => "rewo",
             Self::Level => "level",
             Self::Art => "art",
+            Self::Hot => "hot",
+            Self::Masstree => "masstree",
+            Self::BwTree => "bwtree",
         }
     }
 
@@ -44,6 +64,9 @@ impl Index {
             Self::Rewo => cfg!(feature = "rewo"),
             Self::Level => cfg!(feature = "level"),
             Self::Art => cfg!(feature = "art"),
+            Self::Hot => cfg!(feature = "hot"),
+            Self::Masstree => cfg!(feature = "masstree"),
+            Self::BwTree => cfg!(feature = "bwtree"),
         }
     }
 
@@ -51,12 +74,18 @@ impl Index {
     pub fn is_ordered(self) -> bool {
         match self {
             Self::Clht | Self::Turbo | Self::Rewo | Self::Level => false,
-            Self::Art => true,
+            Self::Art | Self::Hot | Self::Masstree | Self::BwTree => true,
         }
     }
 
-    /// The index with this name.
+    /// The ordered index for a store of which nothing else is known: the one for ranges.
+    pub const ORDERED: Self = Self::Masstree;
+
+    /// The index with this name; `ordered` stands for [`Index::ORDERED`].
     pub fn named(name: &str) -> Option<Self> {
+        if name == "ordered" {
+            return Some(Self::ORDERED);
+        }
         Self::ALL.into_iter().find(|index| index.name() == name)
     }
 }

@@ -114,6 +114,8 @@ impl Visit<'_, '_> {
 struct Passed {
     records: u64,
     first: Option<(Place, &'static str)>,
+    /// Damage to the index may hide any others.
+    is_hidden: bool,
 }
 
 impl RangeCursor for Merged<'_> {
@@ -143,7 +145,8 @@ impl RangeCursor for Merged<'_> {
                     None if !self.at_end => Cursor::START,
                     _ => Cursor::END,
                 };
-                Err(ReadError::Skipped { records: passed.records, place, what, next })
+                let records = if passed.is_hidden { 0 } else { passed.records };
+                Err(ReadError::Skipped { records, place, what, next })
             }
         }
     }
@@ -179,6 +182,7 @@ impl Merged<'_> {
             });
             let more = match more {
                 Err(ReadError::Skipped { records, place, what, next }) => {
+                    passed.is_hidden |= records == 0;
                     passed.records += records;
                     passed.first.get_or_insert((place, what));
                     !next.is_end()

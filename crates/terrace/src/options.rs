@@ -213,7 +213,7 @@ impl Options {
 
     /// Sets the index of a store that is created; default [`Index::Clht`]. A store over two tiers
     /// makes its index anew each time that it is opened, by default [`Index::Turbo`], and takes any
-    /// but [`Index::Art`].
+    /// whose keys have no order: a tree compares whole keys, which an open does not read.
     pub fn index(mut self, index: Index) -> Self {
         self.index = Some(index);
         self

@@ -86,7 +86,7 @@ fn redis_cli_reads_ranges() {
     if !have("redis-cli", &["--version"]) {
         return;
     }
-    let (server, _place) = served_with(&["--index", "art"]);
+    let (server, _place) = served_with(&["--index", "ordered"]);
     let ask = |line: &str| output(cli(&server).args(line.split(' ')), "");
     assert_eq!(ask("mset user:1 Ada user:2 Bob user:30 Cy v 1"), "OK\n");
     assert_eq!(ask("x.range - +"), "user:1\nuser:2\nuser:30\nv\n");
@@ -140,7 +140,7 @@ fn redis_py() {
         return;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
-    for index in ["clht", "art"] {
+    for index in ["clht", "art", "hot", "masstree", "bwtree"] {
         let (server, _place) = served_with(&["--index", index]);
         let mut drive = Command::new("python3");
         drive.arg(&script).args([&server.port.to_string(), PASSWORD, index]);

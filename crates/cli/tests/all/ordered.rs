@@ -16,7 +16,7 @@ fn places() -> Vec<(&'static str, Place, Option<Served>)> {
     let sorted = || csv(0..KEYS);
     let unsorted = || csv((0..KEYS).map(|n| n * 333 % KEYS));
     let load = |place: &Place, records: String| {
-        let loaded = place.run_with(&["load", "-", "--index", "art"], records.as_bytes()).ok();
+        let loaded = place.run_with(&["load", "-", "--index", "ordered"], records.as_bytes()).ok();
         assert!(
             loaded.err.contains("loaded 701 records") || !loaded.err.contains("warning"),
             "{}",
@@ -30,7 +30,7 @@ fn places() -> Vec<(&'static str, Place, Option<Served>)> {
     };
     let beside = |records| {
         let place = Place::new();
-        let served = Served::start(&place.pool(), &["--index", "art"]);
+        let served = Served::start(&place.pool(), &["--index", "ordered"]);
         load(&place, records);
         (place, Some(served))
     };
@@ -97,7 +97,7 @@ fn dump_of_an_ordered_pool_has_the_order_of_its_keys() {
         place.run_on(&hashed, &["load", "-"], &dump.out).ok();
         let mixed = place.run_on(&hashed, &["dump"], b"").ok();
         assert_ne!(mixed.out, dump.out, "{name}");
-        place.run_on(&other, &["load", "-", "--index", "art"], &mixed.out).ok();
+        place.run_on(&other, &["load", "-", "--index", "ordered"], &mixed.out).ok();
         assert!(place.run_on(&other, &["dump"], b"").ok().out == dump.out, "{name}");
         place.run_on(&other, &["check"], b"").ok();
     }
@@ -106,10 +106,10 @@ fn dump_of_an_ordered_pool_has_the_order_of_its_keys() {
 #[test]
 fn scan_of_special_bytes_is_exact() {
     let place = Place::new();
-    for served in [None, Some(Served::start(&place.path("served.pool"), &["--index", "art"]))] {
+    for served in [None, Some(Served::start(&place.path("served.pool"), &["--index", "ordered"]))] {
         let pool = if served.is_some() { place.path("served.pool") } else { place.pool() };
         let put = |key: &str| {
-            let index: &[&str] = if pool.exists() { &[] } else { &["--index", "art"] };
+            let index: &[&str] = if pool.exists() { &[] } else { &["--index", "ordered"] };
             place.run_on(&pool, &[&["put", key, "v"], index].concat(), b"").ok();
         };
         ["a*b", "a*c", "axb", "a[b", "a[bc", "ab", "a?", "a\\", "a\\*", ""].into_iter().for_each(put);
@@ -137,7 +137,7 @@ fn range_of_a_pool_without_order_says_what_it_needs() {
     };
     for arguments in [&["--from", "a"][..], &["--to", "b"], &["--reverse"], &["--reverse", "--prefix", "a"]] {
         let err = refused(arguments);
-        assert!(err.contains("(`art`)") && err.contains("load --index art"), "{err}");
+        assert!(err.contains("`masstree`, `art`") && err.contains("load --index ordered"), "{err}");
     }
     assert_eq!(place.run(&["scan", "--prefix", "user:12"]).ok().text().lines().count(), 10);
     let _served = Served::start(&place.pool(), &[]);

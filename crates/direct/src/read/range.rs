@@ -16,7 +16,6 @@ use crate::read::scan::Skipped;
 use crate::record::view::{Record, corrupt};
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
-use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::Ranges;
 use terrace_engine::{Cursor, Entry, RangeCursor, ReadError};
 use terrace_index::Direction;
@@ -253,13 +252,12 @@ impl<M: MappedMedium> RangeCursor for Range<'_, M> {
             }
         }
         skipped.add_damage(self.reads.records().index.damage());
-        self.reads.skipped.fetch_add(skipped.records, Relaxed);
         let next = match &self.position {
             Some(key) if !self.at_end => Cursor::after(key),
             None if !self.at_end => Cursor::START,
             _ => Cursor::END,
         };
-        skipped.at(next).map(|next| !next.is_end())
+        skipped.at(next, &self.reads.skipped).map(|next| !next.is_end())
     }
 
     fn position(&self) -> Option<&[u8]> {

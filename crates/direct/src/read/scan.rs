@@ -2,7 +2,7 @@
 
 use crate::read::get::Reads;
 use crate::record::view::{Record, corrupt};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use terrace_engine::{Cursor, Entry, ReadError};
 use terrace_index::{Damage, Place};
 use terrace_medium::MappedMedium;
@@ -28,8 +28,10 @@ struct RandomWalk {
 #[derive(Default)]
 pub(crate) struct Skipped {
     /// Damaged records.
-    pub(crate) records: u64,
+    records: u64,
     first: Option<ReadError>,
+    /// Damage to an ordered index.
+    index: Option<Damage>,
 }
 
 impl Skipped {
@@ -40,17 +42,22 @@ impl Skipped {
 
     /// Adds damage to the index, which may hide any number of records.
     pub(crate) fn add_damage(&mut self, damage: Option<Damage>) {
-        if let Some(Damage { offset, what }) = damage {
-            self.first.get_or_insert(corrupt(offset, what));
-        }
+        self.index = self.index.or(damage);
     }
 
-    /// The result of a scan that continues at `next`.
-    pub(crate) fn at(self, next: Cursor) -> Result<Cursor, ReadError> {
-        match self.first {
+    /// The result of a scan that continues at `next`. Adds what it has passed to the `total` of the
+    /// store: damage to the index as one record.
+    pub(crate) fn at(self, next: Cursor, total: &AtomicU64) -> Result<Cursor, ReadError> {
+        total.fetch_add(self.records + u64::from(self.index.is_some()), Relaxed);
+        // It says more than damage to a record.
+        let (first, records) = match self.index {
+            Some(Damage { offset, what }) => (Some(corrupt(offset, what)), 0),
+            None => (self.first, self.records),
+        };
+        match first {
             None => Ok(next),
             Some(ReadError::Corrupt { place, what }) => {
-                Err(ReadError::Skipped { records: self.records, place, what, next })
+                Err(ReadError::Skipped { records, place, what, next })
             }
             Some(error) => Err(error),
         }
@@ -98,8 +105,7 @@ impl<M: MappedMedium> Reads<M> {
                 if self.records().index.ordered().is_some() {
                     skipped.add_damage(self.records().index.damage());
                 }
-                self.skipped.fetch_add(skipped.records, Relaxed);
-                return skipped.at(place.into());
+                return skipped.at(place.into(), &self.skipped);
             }
         }
     }

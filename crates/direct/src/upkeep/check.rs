@@ -5,10 +5,11 @@ use crate::read::get::Reads;
 use crate::record::format::Role;
 use crate::record::records::Records;
 use crate::record::view::{Record, corrupt};
-use std::ops::Range;
+use std::collections::HashSet;
+use std::ops::{Bound, ControlFlow, Range};
 use terrace_engine::Salvage;
 use terrace_engine::{ReadError, Report};
-use terrace_index::Place;
+use terrace_index::{Direction, Place};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Backoff, Finding, Guard, Pool, Remedy};
 
@@ -140,24 +141,44 @@ impl<'s, M: MappedMedium> Checks<'s, M> {
 
     pub(crate) fn salvage_all(&self, each: &mut Salvage<'_>) {
         let guard = self.pool().pin();
-        self.records().index.for_each(&guard, &mut |word| {
-            // Checks even if reads do not verify.
-            let proved = self.check_record(&guard, word).and_then(|()| self.reads.live_record(&guard, word));
-            let entry = proved.and_then(|live| {
-                live.map(|record| Ok((record, self.reads.entry(&guard, &record)?))).transpose()
-            });
-            match entry {
-                Ok(None) => {}
-                Ok(Some((record, entry))) => each(Ok((record.body.key, entry))),
-                Err(ReadError::Corrupt { place, what }) => {
-                    each(Err(finding(&guard, word, place.offset(), what).into()));
-                }
-                Err(_) => {}
+        let (index, mut seen) = (&self.records().index, HashSet::new());
+        index.for_each(&guard, &mut |word| {
+            if index.ordered().is_some() {
+                seen.insert(word);
             }
+            self.salvage(&guard, word, each);
         });
+        // What lies behind damage to a tree is reached from its other end, up to there.
+        if let (Some(_), Some(ranges)) = (index.damage(), index.ordered()) {
+            let (from, to) = (Bound::Unbounded, Bound::Unbounded);
+            ranges.range(&guard, from, to, Direction::Backward, usize::MAX, &mut |word| {
+                if seen.insert(word) {
+                    self.salvage(&guard, word, each);
+                }
+                ControlFlow::Continue(())
+            });
+        }
         if let Some(damage) = self.records().index.damage() {
             let found = "damage; keys behind it could not be reached";
             each(Err(Finding::new(damage.offset, damage.what, "a sound index", found).into()));
+        }
+    }
+}
+
+impl<M: MappedMedium> Checks<'_, M> {
+    /// Hands on a record's entry, or what is wrong with it.
+    fn salvage(&self, guard: &Guard<'_, M>, word: u64, each: &mut Salvage<'_>) {
+        // Checks even if reads do not verify.
+        let proved = self.check_record(guard, word).and_then(|()| self.reads.live_record(guard, word));
+        let entry = proved
+            .and_then(|live| live.map(|record| Ok((record, self.reads.entry(guard, &record)?))).transpose());
+        match entry {
+            Ok(None) => {}
+            Ok(Some((record, entry))) => each(Ok((record.body.key, entry))),
+            Err(ReadError::Corrupt { place, what }) => {
+                each(Err(finding(guard, word, place.offset(), what).into()));
+            }
+            Err(_) => {}
         }
     }
 }

@@ -10,14 +10,46 @@ use terrace_index::Direction;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
-/// The next keys of a range.
+/// The records of the next keys of a range.
 #[derive(Default)]
 struct Found<'g> {
-    keys: Vec<&'g [u8]>,
+    records: Vec<Record<'g>>,
     /// The key behind them.
     next: Option<&'g [u8]>,
     /// The first damage among them.
     damage: Option<ReadError>,
+}
+
+impl<'g> Found<'g> {
+    /// Takes the next record of a range, of up to `at_most`. The key of a damaged record may be any:
+    /// a record is believed that its key is behind the last one, or the place where to go on, or not
+    /// in the range, only if it is sound.
+    fn take(&mut self, record: Record<'g>, is_within: bool, at_most: usize) -> ControlFlow<()> {
+        let key = record.body.key;
+        let is_ahead = |found: &Self| found.records.last().is_none_or(|last| key > last.body.key);
+        if (!is_within || !is_ahead(self) || self.records.len() == at_most)
+            && let Err(error) = record.verify()
+        {
+            self.damage.get_or_insert(error);
+            return ControlFlow::Continue(());
+        }
+        while !is_ahead(self)
+            && let Some(Err(error)) = self.records.last().map(Record::verify)
+        {
+            self.damage.get_or_insert(error);
+            self.records.pop();
+        }
+        if !is_within || !is_ahead(self) {
+            self.damage.get_or_insert(corrupt(record.offset, DISORDER));
+            return ControlFlow::Break(());
+        }
+        if self.records.len() == at_most {
+            self.next = Some(key);
+            return ControlFlow::Break(());
+        }
+        self.records.push(record);
+        ControlFlow::Continue(())
+    }
 }
 
 impl<M: MappedMedium> Writes<M> {
@@ -35,16 +67,20 @@ impl<M: MappedMedium> Writes<M> {
             let guard = self.pool().try_pin()?;
             let few = left.min(REMOVALS as u64) as usize;
             let mut found = self.next_keys(&guard, borrowed(&from), to, few)?;
-            for (nth, key) in found.keys.iter().enumerate() {
+            for (nth, record) in found.records.iter().enumerate() {
                 left -= 1;
-                match self.slots().remove_found(&guard, key) {
-                    Ok(was_there) => removed += u64::from(was_there),
+                match self.slots().remove_found(&guard, record) {
+                    Ok(word) => {
+                        removed += u64::from(word.is_some_and(|word| self.slots().was_live(&guard, word)));
+                    }
                     Err(error @ WriteError::Corrupt { .. }) => _ = damage.get_or_insert(error),
                     Err(error) => return Err(error),
                 }
-                if guard.is_limbo_full() && nth + 1 < found.keys.len() {
+                if guard.is_limbo_full()
+                    && let Some(rest) = found.records.get(nth + 1)
+                {
                     // The rest is left to another guard.
-                    found.next = Some(found.keys[nth + 1]);
+                    found.next = Some(rest.body.key);
                     break;
                 }
             }
@@ -66,24 +102,13 @@ impl<M: MappedMedium> Writes<M> {
     ) -> Result<Found<'g>, ReadError> {
         let mut found = Found::default();
         self.records().ranges()?.range(guard, from, to, Direction::Forward, at_most + 1, &mut |word| {
-            let key = match Record::at(guard, word) {
-                Ok(record) => record.body.key,
+            match Record::at(guard, word) {
+                Ok(record) => found.take(record, (from, to).contains(record.body.key), at_most),
                 Err(error) => {
                     found.damage.get_or_insert(error);
-                    return ControlFlow::Continue(());
+                    ControlFlow::Continue(())
                 }
-            };
-            let is_in_order = found.keys.last().is_none_or(|last| key > *last);
-            if !is_in_order || !(from, to).contains(key) {
-                found.damage.get_or_insert(corrupt(word, DISORDER));
-                return ControlFlow::Break(());
             }
-            if found.keys.len() == at_most {
-                found.next = Some(key);
-                return ControlFlow::Break(());
-            }
-            found.keys.push(key);
-            ControlFlow::Continue(())
         });
         if let Some(damage) = self.records().index.damage() {
             found.damage.get_or_insert(corrupt(damage.offset, damage.what));

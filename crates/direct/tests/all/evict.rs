@@ -9,7 +9,7 @@ use terrace_engine::{
     Put, Write, WriteError, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::Art;
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -135,6 +135,21 @@ fn full_pool_takes_every_write_with_rewo() {
 #[test]
 fn full_pool_takes_every_write_with_art() {
     full_pool_takes_every_write::<Art<Dram, Kind>, Dram>();
+}
+
+#[test]
+fn full_pool_takes_every_write_with_hot() {
+    full_pool_takes_every_write::<Hot<Dram, Kind>, Dram>();
+}
+
+#[test]
+fn full_pool_takes_every_write_with_masstree() {
+    full_pool_takes_every_write::<Masstree<Dram, Kind>, Dram>();
+}
+
+#[test]
+fn full_pool_takes_every_write_with_bwtree() {
+    full_pool_takes_every_write::<BwTree<Dram, Kind>, Dram>();
 }
 
 type Store = Direct<Dram>;

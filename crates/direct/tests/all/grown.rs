@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::Art;
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions};
@@ -63,4 +63,19 @@ fn turbo() {
 #[test]
 fn art() {
     finds_table_beyond_the_old_end::<Art<Shm, U64>>();
+}
+
+#[test]
+fn hot() {
+    finds_table_beyond_the_old_end::<Hot<Shm, U64>>();
+}
+
+#[test]
+fn masstree() {
+    finds_table_beyond_the_old_end::<Masstree<Shm, U64>>();
+}
+
+#[test]
+fn bwtree() {
+    finds_table_beyond_the_old_end::<BwTree<Shm, U64>>();
 }

@@ -9,13 +9,13 @@ use terrace_engine::{
 };
 use terrace_index::Bytes;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::Art;
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 use terrace_testkit::Reference;
 
 /// An empty store with each index, by the index's name. The clock is at 1000.
-fn stores() -> [(&'static str, Arc<dyn Engine>); 6] {
+fn stores() -> [(&'static str, Arc<dyn Engine>); 9] {
     let pool = || Pool::<Dram>::anonymous(16 << 20).unwrap();
     let settings = || Settings { clock: Arc::new(ManualClock::at(1000)), ..crate::costs::settings(100) };
     [
@@ -24,6 +24,12 @@ fn stores() -> [(&'static str, Arc<dyn Engine>); 6] {
         ("rewo", Arc::new(Direct::open::<Rewo<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         ("level", Arc::new(Direct::open::<Level<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         ("art", Arc::new(Direct::open_ordered::<Art<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
+        ("hot", Arc::new(Direct::open_ordered::<Hot<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
+        (
+            "masstree",
+            Arc::new(Direct::open_ordered::<Masstree<Dram, Bytes<Key>>>(pool(), settings()).unwrap()),
+        ),
+        ("bwtree", Arc::new(Direct::open_ordered::<BwTree<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         (
             "ordered",
             Arc::new(Direct::open_ordered::<Reference<Dram, Bytes<Key>>>(pool(), settings()).unwrap()),

@@ -8,10 +8,10 @@ use super::{RangeCallback, Shown};
 use crate::state::failure::Failure;
 
 /// Continues a scan after damaged records, so that the client sees all others. The log and the
-/// statistics count the skipped records.
+/// statistics count the skipped records. A damaged index, which may hide any others, is an error.
 pub(super) fn past_damage(scanned: Result<Cursor, ReadError>) -> Result<Cursor, Failure> {
     match scanned {
-        Err(ref error @ ReadError::Skipped { ref next, .. }) => {
+        Err(ref error @ ReadError::Skipped { records: 1.., ref next, .. }) => {
             log::warn!("a scan continued after damaged records: {error}");
             Ok(next.clone())
         }
@@ -37,7 +37,7 @@ pub(super) fn read_range(
             flow
         });
         match visited {
-            Err(ref error @ ReadError::Skipped { ref next, .. }) => {
+            Err(ref error @ ReadError::Skipped { records: 1.., ref next, .. }) => {
                 log::warn!("a range continued after damaged records: {error}");
                 if next.is_end() {
                     return Ok(false);

@@ -109,17 +109,16 @@ impl Failure {
     fn unordered(index: &str) -> Failure {
         let ordered: Vec<_> =
             Index::ALL.iter().filter(|index| index.is_ordered()).map(|index| index.name()).collect();
-        let (ordered, first) = (ordered.join(", "), ordered.first().copied().unwrap_or_default());
+        let ordered = ordered.join(", ");
         if Index::ALL.iter().all(|known| known.name() != index) {
-            let text = format!(
-                "ERR this store keeps no order of keys, so it has no ranges; a pool of its own has them, if it is made by \
-                 `terrace serve --index {first}`"
-            );
-            return Failure::Made(text.into_bytes().into());
+            const TEXT: &[u8] =
+                b"ERR this store keeps no order of keys, so it has no ranges; a pool of its own has \
+                                  them, if it is made by `terrace serve --index ordered`";
+            return Failure::Made(TEXT.into());
         }
         let text = format!(
             "ERR the index of this pool, {index}, keeps no order of keys, so it has no ranges. Ordered indexes: \
-             {ordered}. Start `terrace serve --index {first}` with a new pool, and move the data with `terrace dump` \
+             {ordered}. Start `terrace serve --index ordered` with a new pool, and move the data with `terrace dump` \
              and `terrace load`"
         );
         Failure::Made(text.into_bytes().into())

@@ -8,7 +8,7 @@ use crate::common::{Client, START_MS};
 
 /// A client of a server whose store keeps keys in order, and holds `keys` keys.
 fn ordered_client(keys: u32) -> Client {
-    let options = crate::common::fresh().index(terrace::Index::Art);
+    let options = crate::common::fresh().index(terrace::Index::ORDERED);
     let store = options.create().expect("memory for a store");
     (0..keys).for_each(|n| store.put(format!("key:{n:05}"), "value").unwrap());
     let clock = Arc::new(terrace::ManualClock::at(START_MS));

@@ -170,7 +170,7 @@ fn scan_lists_one_database() {
 
 /// A client of three databases with three keys each, and one with a high key.
 fn with_three() -> Client {
-    let mut client = Client::with_index(Index::Art);
+    let mut client = Client::with_index(Index::ORDERED);
     for database in [0, 1, 2] {
         client.ask(&format!("SELECT {database}"));
         ["a", "b", "c"]

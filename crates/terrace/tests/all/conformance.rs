@@ -43,6 +43,24 @@ fn with_the_radix_tree() {
 }
 
 #[test]
+fn with_hot() {
+    with(Index::Hot, |make| exact_store(make));
+    with(Index::Hot, |make| ordered_store(make));
+}
+
+#[test]
+fn with_masstree() {
+    with(Index::Masstree, |make| exact_store(make));
+    with(Index::Masstree, |make| ordered_store(make));
+}
+
+#[test]
+fn with_the_bw_tree() {
+    with(Index::BwTree, |make| exact_store(make));
+    with(Index::BwTree, |make| ordered_store(make));
+}
+
+#[test]
 fn on_a_disk() {
     store(Site::disk);
     ordered_store(Site::disk);

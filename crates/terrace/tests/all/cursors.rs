@@ -82,10 +82,14 @@ fn scan_refuses_invalid_cursors() {
 
 #[test]
 fn scan_of_an_ordered_store_continues_after_a_restart() {
+    Index::ALL.into_iter().filter(|index| index.is_ordered()).for_each(scan_continues_in_order);
+}
+
+fn scan_continues_in_order(index: Index) {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let open = || {
         let options = Store::options().path(directory.path().join("pool")).size(ByteSize::mib(16));
-        options.index(Index::Art).open_or_create().unwrap()
+        options.index(index).open_or_create().unwrap()
     };
     let store = open();
     fill(&store, 3000);

@@ -240,6 +240,21 @@ fn changed_byte_is_an_error_or_harmless_in_art() {
     change_any_byte(Index::Art);
 }
 
+#[test]
+fn changed_byte_is_an_error_or_harmless_in_hot() {
+    change_any_byte(Index::Hot);
+}
+
+#[test]
+fn changed_byte_is_an_error_or_harmless_in_masstree() {
+    change_any_byte(Index::Masstree);
+}
+
+#[test]
+fn changed_byte_is_an_error_or_harmless_in_bwtree() {
+    change_any_byte(Index::BwTree);
+}
+
 fn change_any_byte(index: Index) {
     let mut model = model();
     let mut image = image_with(&model, index);
@@ -383,6 +398,43 @@ fn salvage_keeps_sound_records() {
     store.close().unwrap();
     assert_eq!(options(&path).open().unwrap().len(), 61);
     assert_eq!(std::fs::read(&salvaged.damaged).unwrap(), image);
+}
+
+/// A changed bit of a tree hides a leaf's keys from a repair at most, and no range is short without
+/// an error.
+#[test]
+fn salvage_reaches_both_sides_of_damage_to_a_tree() {
+    const KEYS: u32 = 1000;
+    let model: Model = (0..KEYS).map(|n| (format!("user:{n:04}").into_bytes(), vec![n as u8; 9])).collect();
+    let directory = directory();
+    for index in [Index::Art, Index::Masstree, Index::BwTree, Index::Hot] {
+        let mut image = image_with(&model, index);
+        let mut draw = 7u64;
+        for _ in 0..300 {
+            let at = loop {
+                draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let at = (draw >> 20) as usize % image.len();
+                if image[at] != 0 {
+                    break at;
+                }
+            };
+            let (path, flip) = (directory.path().join(format!("{at}.pool")), 1 << (draw >> 60 & 7));
+            image[at] ^= flip;
+            std::fs::write(&path, &image).unwrap();
+            image[at] ^= flip;
+            let Ok(store) = options(&path).read_only(true).open() else { continue };
+            let read = model.keys().filter(|key| matches!(store.get(key), Ok(Some(_)))).count() as u64;
+            let listed = store.range("user:"..).filter(Result::is_ok).count();
+            let failed = store.range("user:"..).any(|entry| entry.is_err());
+            assert!(failed || listed == model.len(), "{index:?}: byte {at:#x} ^ {flip}: {listed} keys");
+            drop(store);
+            let store = options(&path).salvage(true).open().unwrap();
+            let kept = model.keys().filter(|key| matches!(store.get(key), Ok(Some(_)))).count() as u64;
+            assert!(kept + 200 > read, "{index:?}: byte {at:#x} ^ {flip}: {kept} of {read} keys");
+            drop(store);
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 }
 
 #[test]

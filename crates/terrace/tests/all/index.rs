@@ -43,6 +43,8 @@ fn salvage_keeps_the_index() {
 #[test]
 fn index_names_round_trip() {
     assert!(Index::ALL.into_iter().all(|index| Index::named(index.name()) == Some(index)));
+    assert_eq!(Index::named("ordered"), Some(Index::ORDERED));
+    assert!(Index::ORDERED.is_ordered());
     assert_eq!(Index::named("btree"), None);
 }
 

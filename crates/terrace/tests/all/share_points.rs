@@ -161,11 +161,15 @@ const FIRSTS: [First; 3] = [
     First { what: "an unlisted slab", after: "slab.make", nth: 2, parts: &["slab.push", "unit.release"] },
 ];
 
-/// Names of accesses that a resize of the other indexes passes.
-const RESIZES: [(Index, &[&str]); 3] = [
+/// Names of accesses that a change of the other indexes' structure passes.
+const CHANGES_OF_STRUCTURE: [(Index, &[&str]); 7] = [
     (Index::Turbo, &["turbo.switch"]),
     (Index::Rewo, &["rewo.view", "rewo.resized"]),
     (Index::Level, &["level.state"]),
+    (Index::Art, &["tree.link", "art.prefix"]),
+    (Index::Hot, &["tree.link"]),
+    (Index::Masstree, &["masstree.next", "masstree.permutation", "masstree.root"]),
+    (Index::BwTree, &["bw.claim", "bw.swap"]),
 ];
 
 /// The same points, each at a random one of its times.
@@ -291,9 +295,9 @@ fn kill_at<M: Under>(index: Index, points: &[Point]) -> Vec<&Point> {
 }
 
 #[test]
-fn kill_during_a_resize_blocks_no_process() {
+fn kill_during_a_change_of_structure_blocks_no_process() {
     let others = points_in::<Pmem>(Index::Clht, &mut Draws(7));
-    for (index, names) in RESIZES {
+    for (index, names) in CHANGES_OF_STRUCTURE {
         let mut points = points_in::<Pmem>(index, &mut Draws(7));
         // Only the points of the index itself.
         points.retain(|point| !others.iter().any(|other| other.is_at(point)));

@@ -1,8 +1,14 @@
 //! Tests of `remove`.
 
-use crate::tests::fixtures::{settings, store};
+use crate::tests::fixtures::{Store, settings, store};
+use crate::{Direct, Key};
+use std::ops::Bound::Unbounded;
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::Pooled;
-use terrace_engine::{Durably, Engine, KEY_MAX};
+use terrace_engine::{Durably, Engine, KEY_MAX, Ordered, WriteError};
+use terrace_index::ordered::{Art, Hot, Masstree};
+use terrace_index::{Bytes, RangeIndex, Stored};
+use terrace_medium::Dram;
 use terrace_pool::{Pool, PoolOptions};
 use terrace_testkit::TappedShm;
 
@@ -54,4 +60,71 @@ fn accesses(keys: u32) -> u64 {
 fn remove_all_costs_the_same_for_each_key() {
     let [few, many] = [1000, 16_000].map(|keys| accesses(keys) / u64::from(keys));
     assert!(many <= few + few / 4, "{few} accesses a key of 1,000 and {many} of 16,000");
+}
+
+const ALIKE: [u8; 24] = [b'k'; 24];
+
+/// A store of 100 keys of which those from 40 to 59 now read as keys before all others.
+fn store_with_keys_out_of_order<I>() -> Store
+where
+    I: RangeIndex<Medium = Dram, Kind = Bytes<Key>> + Stored<Medium = Dram> + 'static,
+{
+    let store = Direct::open_ordered::<I>(Pool::anonymous(16 << 20).unwrap(), settings()).unwrap();
+    let key = |n: u64| [&ALIKE[..], &n.to_be_bytes()].concat();
+    (0..100).for_each(|n| store.put_entry(&key(n), b"value", None));
+    let records: Vec<u64> = (40..60).map(|n| store.record_offset(&key(n))).collect();
+    for record in records {
+        let words = (0..8).map(|nth| store.raw(record + 8 * nth));
+        let is_of_key = |word: u64| word.to_ne_bytes() == ALIKE[..8];
+        let mut of_key = words.filter(|word| is_of_key(word.load(store.pool().medium(), Relaxed)));
+        of_key.next().expect("a word of the key").store(store.pool().medium(), 0, Relaxed);
+    }
+    store
+}
+
+/// Clears such a store twice: it says that it is empty only if it is. Returns how many are left.
+fn left_by_clear<I>() -> u64
+where
+    I: RangeIndex<Medium = Dram, Kind = Bytes<Key>> + Stored<Medium = Dram> + 'static,
+{
+    let store = store_with_keys_out_of_order::<I>();
+    for _ in 0..2 {
+        let (cleared, left, name) = (store.clear(Durably::Store), store.len().get(), I::NAME);
+        let is_right =
+            if left == 0 { cleared.is_ok() } else { matches!(cleared, Err(WriteError::Corrupt { .. })) };
+        assert!(is_right, "{name}: {cleared:?} with {left} left");
+    }
+    store.len().get()
+}
+
+#[test]
+fn clear_ends_where_keys_are_out_of_order() {
+    assert_eq!(left_by_clear::<Art<Dram, Bytes<Key>>>(), 20);
+    assert!(left_by_clear::<Masstree<Dram, Bytes<Key>>>() >= 20);
+    // The changed bytes decide no way in this tree.
+    assert_eq!(left_by_clear::<Hot<Dram, Bytes<Key>>>(), 0);
+}
+
+/// A record whose key has changed into another that is in its order, too.
+#[test]
+fn removal_reports_a_record_that_its_key_does_not_find() {
+    type Remove = fn(&Store) -> Result<(), WriteError>;
+    let removals: [Remove; 2] = [
+        |store| store.clear(Durably::Store),
+        |store| store.remove_range(Unbounded, Unbounded, u64::MAX, Durably::Store).map(drop),
+    ];
+    for remove in removals {
+        let pool = Pool::anonymous(16 << 20).unwrap();
+        let store = Direct::open_ordered::<Art<Dram, Bytes<Key>>>(pool, settings()).unwrap();
+        let key = |end: u8| [&ALIKE[..16], &[end; 8]].concat();
+        [b'a', b'k', b'z'].iter().for_each(|end| store.put_entry(&key(*end), b"value", None));
+        let record = store.record_offset(&ALIKE);
+        let words = (0..8).map(|nth| store.raw(record + 8 * nth));
+        let medium = store.pool().medium();
+        let word = words.filter(|word| word.load(medium, Relaxed).to_ne_bytes() == ALIKE[..8]).last();
+        word.expect("a word of the key").store(medium, u64::from_ne_bytes([b'm'; 8]), Relaxed);
+        let removed = remove(&store);
+        assert!(matches!(removed, Err(WriteError::Corrupt { .. })), "{removed:?}");
+        assert_eq!(store.len().get(), 1);
+    }
 }

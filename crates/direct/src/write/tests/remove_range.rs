@@ -2,6 +2,7 @@
 
 use crate::tests::fixtures::{Store, ordered_store};
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::Pooled;
 use terrace_engine::{Durably, Engine, Ordered, WriteError};
 
@@ -57,6 +58,21 @@ fn remove_range_goes_past_what_it_cannot_read() {
     let refused = store.remove_range(Unbounded, Excluded(&key(50)), u64::MAX, Durably::Store);
     assert!(matches!(refused, Err(WriteError::Corrupt { .. })), "{refused:?}");
     assert_eq!(store.len().get(), 51);
+}
+
+/// A bit of a record's key has changed: the key seems to lie elsewhere.
+#[test]
+fn remove_range_goes_past_a_damaged_key() {
+    for (n, bit) in [0, 31, 32, 50, 99].into_iter().flat_map(|n| (0..16).map(move |bit| (n, bit))) {
+        let (store, _) = ordered_store();
+        (0..100).for_each(|n| store.put_entry(&key(n), b"value", None));
+        let (place, medium) = (store.raw(store.record_offset(&key(n)) + 16), store.pool().medium());
+        place.store(medium, place.load(medium, Relaxed) ^ 1 << bit, Relaxed);
+        let refused = store.remove_range(Unbounded, Unbounded, u64::MAX, Durably::Store);
+        // The damaged one may go, too, if it seems to be where it is.
+        let is_told = matches!(refused, Err(WriteError::Corrupt { .. }));
+        assert_eq!(store.len().get(), u64::from(is_told), "{n}, {bit}: {refused:?}");
+    }
 }
 
 /// The key of a damaged record may be that of another one.

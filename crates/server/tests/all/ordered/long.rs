@@ -4,7 +4,7 @@ use super::*;
 
 /// A server with 3,000 keys in order.
 fn many_keys() -> Arc<Shared> {
-    let options = crate::common::fresh().index(Index::Art).clock(Arc::new(ManualClock::at(1000)));
+    let options = crate::common::fresh().index(Index::ORDERED).clock(Arc::new(ManualClock::at(1000)));
     let store = options.size(ByteSize::mib(64)).create().unwrap();
     (0..3000).for_each(|n| store.put(format!("key:{n}"), "v").unwrap());
     Arc::new(Shared::new(store, Config::default()))
@@ -67,8 +67,12 @@ fn commands_with_few_keys_are_short() {
 /// Keys that stay are in each range once and in order, whatever comes and goes between them.
 #[test]
 fn ranges_beside_writers_have_each_key_that_stays() {
+    ordered().for_each(ranges_beside_writers);
+}
+
+fn ranges_beside_writers(index: Index) {
     const STAY: usize = 2000;
-    let store = crate::common::fresh().index(Index::Art).size(ByteSize::mib(128)).create().unwrap();
+    let store = crate::common::fresh().index(index).size(ByteSize::mib(128)).create().unwrap();
     (0..STAY).for_each(|n| store.put(format!("key:{n:04}"), "stays").unwrap());
     let server = Running::start_with(store.clone(), &[("threads", "2")]);
     let is_over = AtomicBool::new(false);
