@@ -1,10 +1,12 @@
 //! The memory of a record in each map: the memory that a child process takes more after it has
 //! filled the map.
 
+use super::Outcome;
 use super::keys::Keys;
-use super::maps::{Congee, Locked, Map, Masstree, SkipList};
-use super::ours::ArtMap;
-use super::{Outcome, wants};
+use super::lines::{Demand, Line};
+use super::maps::{self, Congee, Locked, Map, SkipList};
+use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours};
+use super::sides::{BTREE_MAP, CONGEE, CRATE, SKIP_LIST};
 use crate::plan::Plan;
 use crate::worker;
 use std::borrow::Borrow;
@@ -14,19 +16,34 @@ use terrace_bench::{Bound, IntegerKeys, Row, Section, StringKeys, process_reside
 /// Fills a map of its kind, and returns the bytes that it took.
 type Fill = fn(u64) -> Outcome<u64>;
 
-const ART: &str = "ART";
-const INTEGERS: [(&str, Fill); 5] = [
-    (ART, |keys| taken::<IntegerKeys, _>(|| ArtMap::anonymous(keys, false), keys)),
-    ("congee", |keys| taken::<IntegerKeys, Congee>(|| Map::<IntegerKeys>::new(keys), keys)),
-    ("masstree", |keys| taken::<IntegerKeys, Masstree>(|| Map::<IntegerKeys>::new(keys), keys)),
-    ("skip list", |keys| taken::<IntegerKeys, _>(|| SkipList::new(keys), keys)),
-    ("BTreeMap", |keys| taken::<IntegerKeys, _>(|| Locked::new(keys), keys)),
+const PEERS: [&str; 4] = [CONGEE, CRATE, SKIP_LIST, BTREE_MAP];
+const INTEGERS: [(&str, Fill); 8] = [
+    (Art::NAME, ours::<Art, IntegerKeys>),
+    (Hot::NAME, ours::<Hot, IntegerKeys>),
+    (Masstree::NAME, ours::<Masstree, IntegerKeys>),
+    (BwTree::NAME, ours::<BwTree, IntegerKeys>),
+    (CONGEE, theirs::<IntegerKeys, Congee>),
+    (CRATE, theirs::<IntegerKeys, maps::Masstree>),
+    (SKIP_LIST, theirs::<IntegerKeys, SkipList<IntegerKeys>>),
+    (BTREE_MAP, theirs::<IntegerKeys, Locked<IntegerKeys>>),
 ];
-const STRINGS: [(&str, Fill); 4] = [
-    (ART, |keys| taken::<StringKeys, _>(|| ArtMap::anonymous(keys, false), keys)),
-    ("masstree", |keys| taken::<StringKeys, Masstree>(|| Map::<StringKeys>::new(keys), keys)),
-    ("skip list", |keys| taken::<StringKeys, _>(|| SkipList::new(keys), keys)),
-    ("BTreeMap", |keys| taken::<StringKeys, _>(|| Locked::new(keys), keys)),
+const STRINGS: [(&str, Fill); 7] = [
+    (Art::NAME, ours::<Art, StringKeys>),
+    (Hot::NAME, ours::<Hot, StringKeys>),
+    (Masstree::NAME, ours::<Masstree, StringKeys>),
+    (BwTree::NAME, ours::<BwTree, StringKeys>),
+    (CRATE, theirs::<StringKeys, maps::Masstree>),
+    (SKIP_LIST, theirs::<StringKeys, SkipList<StringKeys>>),
+    (BTREE_MAP, theirs::<StringKeys, Locked<StringKeys>>),
+];
+
+/// The most bytes of a record.
+const MOST: [(&str, &[(&str, f64)]); 2] = [
+    (
+        IntegerKeys::NAME,
+        &[(Art::NAME, 46.0), (Hot::NAME, 31.0), (Masstree::NAME, 34.0), (BwTree::NAME, 30.0)],
+    ),
+    (StringKeys::NAME, &[(Art::NAME, 45.0 + 32.0), (Hot::NAME, 15.0 + 32.0)]),
 ];
 
 pub(super) fn section(plan: &Plan) -> Outcome<Section> {
@@ -34,24 +51,30 @@ pub(super) fn section(plan: &Plan) -> Outcome<Section> {
     let title = format!(
         "Memory of a record, its key and value included (16 bytes of integers, 32 of strings): {keys} records, added in random order; what a process takes more, without huge pages"
     );
-    let peers: Vec<&str> = INTEGERS[1..].iter().map(|side| side.0).collect();
-    let mut section = Section::new(&title, "bytes a record", &peers).ours_named(ART);
-    let rows = [(IntegerKeys::NAME, &INTEGERS[..], 46.0), (StringKeys::NAME, &STRINGS[..], 45.0 + 32.0)];
-    for (kind, sides, most) in rows {
-        let name = format!("bytes: {kind}");
-        if !wants(plan, &name) {
+    let mut section = Section::new(&title, "bytes a record", &PEERS);
+    for (kind, most) in MOST {
+        let demands = most.iter().map(|(tree, most)| Demand::of(tree, Bound::AtMost(*most))).collect();
+        let line = Line::new("bytes", kind.to_owned(), demands);
+        let trees = line.begin(plan);
+        if trees.is_empty() {
             continue;
         }
         let figure = |side: &str| -> Outcome<Option<f64>> {
-            let is_there = sides.iter().any(|(name, _)| *name == side);
+            let is_there = sides(kind).iter().any(|(name, _)| *name == side);
             let bytes = is_there.then(|| measured(kind, side, keys)).transpose()?;
             Ok(bytes.map(|bytes| bytes as f64 / keys as f64))
         };
-        let ours = figure(ART)?;
-        let peers = peers.iter().map(|peer| figure(peer)).collect::<Outcome<_>>()?;
-        section.rows.push(Row { ours, peers, ..Row::new(name) }.judged(Bound::AtMost(most)));
+        let peers = PEERS.iter().map(|peer| figure(peer)).collect::<Outcome<Vec<_>>>()?;
+        let row = |tree| Ok((tree, Row { ours: figure(tree)?, peers: peers.clone(), ..Row::new("") }));
+        let found = trees.into_iter().map(row).collect::<Outcome<_>>()?;
+        section.rows.extend(line.rows(plan, &PEERS, found));
     }
     Ok(section)
+}
+
+/// The maps of a kind of keys.
+fn sides(kind: &str) -> &'static [(&'static str, Fill)] {
+    if kind == IntegerKeys::NAME { &INTEGERS } else { &STRINGS }
 }
 
 /// Runs a child that fills a map.
@@ -71,10 +94,17 @@ fn measured(kind: &str, side: &str, keys: u64) -> Outcome<u64> {
 /// the number of keys.
 pub(crate) fn run(arguments: &[String]) -> Outcome<()> {
     let [kind, side, keys] = arguments else { return Err("a map takes three arguments".into()) };
-    let sides = if kind == IntegerKeys::NAME { &INTEGERS[..] } else { &STRINGS[..] };
-    let (_, fill) = sides.iter().find(|(name, _)| name == side).ok_or("there is no such map")?;
+    let (_, fill) = sides(kind).iter().find(|(name, _)| name == side).ok_or("there is no such map")?;
     writeln!(std::io::stdout(), "{}", fill(keys.parse()?)?)?;
     Ok(())
+}
+
+fn ours<T: Ours, K: Keys>(keys: u64) -> Outcome<u64> {
+    taken::<K, _>(|| OurMap::<T, K>::anonymous(keys, false), keys)
+}
+
+fn theirs<K: Keys, T: Map<K>>(keys: u64) -> Outcome<u64> {
+    taken::<K, _>(|| T::new(keys), keys)
 }
 
 /// The resident memory that a map with its keys adds to this process.

@@ -11,6 +11,9 @@ use terrace_pool::Guard;
 /// What an index tells of a key in a range.
 type Told<K> = <<K as Keys>::Kind as KeyKind>::Told;
 
+/// A key's number, and the key, made before it is used.
+pub(super) type Numbered<K> = (u64, <K as Keys>::Drawn);
+
 /// A kind of keys, for Terrace's trees, for the baselines and for the peers.
 pub(super) trait Keys: KeyForm<Key: Ord + ToOwned<Owned: Ord + Send + Sync>> {
     /// Its name in tables.

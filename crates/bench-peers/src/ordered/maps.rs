@@ -5,7 +5,7 @@
 //! a guard, each operation takes one. A map that cannot change a value in place gets one that can
 //! be: an atomic word.
 
-use super::keys::{Keys, fold};
+use super::keys::{Keys, Numbered, fold};
 use congee::{U64Congee, epoch};
 use crossbeam_skiplist::SkipMap;
 use masstree::{MassTree, RangeBound};
@@ -36,6 +36,11 @@ pub(super) trait Map<K: Keys>: Tree<K> {
     fn new(keys: u64) -> Self;
     /// Removes a present key.
     fn remove(&self, key: &K::Key) -> bool;
+    /// Number of the keys that are present. A map that cannot get them together gets them one by
+    /// one.
+    fn get_many(&self, keys: &[Numbered<K>]) -> usize {
+        keys.iter().filter(|(_, key)| self.get(key.borrow()).is_some()).count()
+    }
 }
 
 /// The owned form of a key, which a map of Rust holds.

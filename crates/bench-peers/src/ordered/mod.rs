@@ -1,4 +1,4 @@
-//! The ordered indexes beside Rust's ordered maps, beside the trees that RECIPE compares with, and
+//! Our four trees beside Rust's ordered maps, beside the trees that RECIPE compares with, and
 //! below the store and the server.
 //!
 //! Counts (write-backs, fences, modelled waits) are the same in every run. Timed figures alternate
@@ -8,10 +8,12 @@
 mod bytes;
 mod counted;
 mod keys;
+mod lines;
 mod maps;
 mod optane;
 mod ours;
 mod server;
+mod sides;
 mod store;
 mod theirs;
 mod times;
@@ -20,8 +22,9 @@ mod work;
 use crate::plan::Plan;
 use crate::share::notes;
 pub(crate) use bytes::run;
+use ours::{Art, BwTree, Hot, Masstree, Ours};
 use terrace_bench::Section;
-use terrace_index::{U64, ordered::Art};
+use terrace_index::U64;
 use terrace_medium::{Pmem, Shm};
 
 const NAME: &str = "ordered";
@@ -33,7 +36,8 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let mut sections = times::sections(plan);
     sections.push(bytes::section(plan)?);
     sections.extend(optane::sections(plan)?);
-    sections.push(notes::section::<Art<Shm, U64>, Art<Pmem, U64>>(plan, "P-ART", NAME)?);
+    sections.extend([of_notes::<Art>(plan)?, of_notes::<Hot>(plan)?]);
+    sections.extend([of_notes::<Masstree>(plan)?, of_notes::<BwTree>(plan)?]);
     sections.extend(store::sections(plan)?);
     sections.extend(server::sections(plan)?);
     if plan.quick {
@@ -46,7 +50,7 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     Ok(sections)
 }
 
-/// Whether the row is wanted; if so, prints its name.
-fn wants(plan: &Plan, row: &str) -> bool {
-    plan.begins(NAME, row)
+/// The cost of lock intents on a tree.
+fn of_notes<T: Ours>(plan: &Plan) -> Outcome<Section> {
+    notes::section::<T::Index<Shm, U64>, T::Index<Pmem, U64>>(plan, T::NAME, NAME)
 }

@@ -1,16 +1,17 @@
-//! The model of slow memory `optane-100`: P-ART beside FAST & FAIR and WOART under the workloads of
-//! RECIPE.
+//! The model of slow memory `optane-100`: our trees beside FAST & FAIR and WOART, under the
+//! workloads of RECIPE.
 //!
 //! By the model's own count of its waits, as in `cargo peers slow`: exact, and the same on every
 //! machine. The processor's work costs nothing there, nor do the locks of the baselines, which lie
 //! in the memory of the process.
 
 use super::keys::Keys;
+use super::lines::{BEST, Demand, Line, trees_of};
 use super::maps::Tree;
-use super::ours::{ArtMap, pool_bytes};
+use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours, pool_bytes};
 use super::theirs::Theirs;
-use super::{Outcome, wants};
-use crate::plan::Plan;
+use super::{NAME, Outcome};
+use crate::plan::{Plan, say};
 use std::borrow::Borrow;
 use terrace_bench::{
     Bound, FastFair, IntegerKeys, Kind, Operation, Operations, OrderedBaseline, Row, Section, StringKeys,
@@ -24,19 +25,23 @@ use terrace_testkit::{Profile, Slow, Traffic};
 type Optane = Slow<Pmem>;
 
 const PROFILE: Profile = Profile::OPTANE_100;
-const PEERS: [&str; 2] = ["FAST & FAIR", "WOART"];
-/// The name of a workload in the tables and in general, and the least ratio over FAST & FAIR with
-/// integers and with strings.
-type Line = (&'static str, &'static str, (Option<f64>, Option<f64>));
+const FAST_FAIR: &str = "FAST & FAIR";
+const WOART: &str = "WOART";
+const PEERS: [&str; 2] = [FAST_FAIR, WOART];
 
-/// RECIPE's workloads.
-const WORKLOADS: [Line; 5] = [
-    ("load", "random-int", (Some(1.6), Some(4.0))),
-    ("A", "recipe-a", (None, Some(4.0))),
-    ("B", "recipe-b", (None, None)),
-    ("C", "recipe-c", (None, Some(4.0))),
-    ("E", "recipe-e", (None, None)),
-];
+/// RECIPE's workloads: their names in the tables and in general.
+const WORKLOADS: [(&str, &str); 5] =
+    [("load", "random-int"), ("A", "recipe-a"), ("B", "recipe-b"), ("C", "recipe-c"), ("E", "recipe-e")];
+
+/// A workload, a tree or the best of them, and the least ratio over FAST & FAIR.
+type Least = (&'static str, &'static str, f64);
+
+const INTEGERS: &[Least] = &[("load", Art::NAME, 1.6), ("C", Hot::NAME, 1.5), ("E", BEST, 1.1)];
+const STRINGS: &[Least] = &[("load", BEST, 4.0), ("A", BEST, 4.0), ("C", BEST, 4.0), ("E", BEST, 1.1)];
+
+/// How many times the lines of HOT FAST & FAIR misses at least, in workload C.
+const FEWER_OF_INTEGERS: f64 = 3.0;
+const FEWER_OF_STRINGS: f64 = 8.0;
 const SEED: u64 = 5;
 
 /// The number of keys, and of the operations of each workload.
@@ -46,12 +51,19 @@ struct Size {
     operations: u64,
 }
 
+impl Size {
+    /// Keys at the end, if all operations are inserts.
+    fn most(self) -> u64 {
+        self.keys + WORKLOADS.len() as u64 * self.operations
+    }
+}
+
 /// A tree on the model, of which one thread at a time uses a part.
 trait ModelledTree<K: Keys>: Tree<K> {
     fn medium(&self) -> &Optane;
 }
 
-impl<K: Keys> ModelledTree<K> for ArtMap<K, Optane> {
+impl<T: Ours, K: Keys> ModelledTree<K> for OurMap<T, K, Optane> {
     fn medium(&self) -> &Optane {
         self.index.pool().medium()
     }
@@ -65,19 +77,6 @@ impl<K: Keys, B: OrderedBaseline<Optane, K>> ModelledTree<K> for Theirs<K, Optan
 
 fn optane(mapping: Mapping) -> Optane {
     Slow::counted(Pmem::new(mapping), PROFILE)
-}
-
-fn art<K: Keys>(keys: u64) -> Outcome<Box<dyn ModelledTree<K>>> {
-    let bytes = pool_bytes::<K>(keys) as usize;
-    let mapping = Mapping::anonymous(bytes, bytes)?;
-    mapping.advise_huge_pages();
-    Ok(Box::new(ArtMap::on(&PoolOptions::anonymous().hash_seed(1).create_on(optane(mapping))?)))
-}
-
-fn baseline<K: Keys, B: OrderedBaseline<Optane, K> + 'static>(
-    keys: u64,
-) -> Outcome<Box<dyn ModelledTree<K>>> {
-    Ok(Box::new(Theirs::<K, Optane, B>::new(keys, optane)?))
 }
 
 /// What an operation costs by the model, on the average.
@@ -118,7 +117,7 @@ impl Cost {
 /// The costs of each workload, one after the other.
 fn costs<K: Keys>(tree: &dyn ModelledTree<K>, size: Size) -> Vec<Cost> {
     let mut keys = 0;
-    let cost = |(_, name, _): Line| {
+    let cost = |(_, name): (&str, &str)| {
         let workload = Workload::named(name).expect("the name of a workload");
         let operations = if workload.from_nothing { size.keys } else { size.operations };
         let there = keys;
@@ -144,59 +143,103 @@ fn apply<K: Keys>(tree: &dyn ModelledTree<K>, operation: Operation) {
     assert!(done, "{operation:?} did not do what it should");
 }
 
+/// The costs of a tree's workloads.
+type Named = (&'static str, fn(Size) -> Outcome<Vec<Cost>>);
+
+fn ours<K: Keys>() -> [Named; 4] {
+    [
+        (Art::NAME, of_tree::<Art, K>),
+        (Hot::NAME, of_tree::<Hot, K>),
+        (Masstree::NAME, of_tree::<Masstree, K>),
+        (BwTree::NAME, of_tree::<BwTree, K>),
+    ]
+}
+
+fn theirs<K: Keys>() -> [Named; 2] {
+    [(FAST_FAIR, of_baseline::<K, FastFair<Optane, K>>), (WOART, of_baseline::<K, Woart<Optane, K>>)]
+}
+
+fn of_tree<T: Ours, K: Keys>(size: Size) -> Outcome<Vec<Cost>> {
+    let bytes = pool_bytes::<K>(size.most()) as usize;
+    let mapping = Mapping::anonymous(bytes, bytes)?;
+    mapping.advise_huge_pages();
+    let pool = PoolOptions::anonymous().hash_seed(1).create_on(optane(mapping))?;
+    Ok(costs(&OurMap::<T, K, Optane>::on(&pool), size))
+}
+
+fn of_baseline<K: Keys, B: OrderedBaseline<Optane, K>>(size: Size) -> Outcome<Vec<Cost>> {
+    Ok(costs(&Theirs::<K, Optane, B>::new(size.most(), optane)?, size))
+}
+
 pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let size = Size { keys: plan.records() / 10, operations: plan.records() / 100 };
-    let title = |what: &str| {
-        format!(
-            "P-ART beside the trees that RECIPE compares with, on {}: {what}; {} keys, then {} operations of each workload (writes are inserts, scans read 1 to 100 keys)",
+    let section = |what: &str, unit: &str, peers: &[&str]| {
+        let title = format!(
+            "Our trees beside those that RECIPE compares with, on {}: {what}; {} keys, then {} operations of each workload (writes are inserts, scans read 1 to 100 keys)",
             PROFILE.name, size.keys, size.operations
-        )
+        );
+        Section::new(&title, unit, peers)
     };
     let unit = "million operations/s, modelled";
-    let section =
-        |what: &str, unit: &str, peers: &[&str]| Section::new(&title(what), unit, peers).ours_named("ART");
+    let lines = "one thread, lines an operation that pass the modelled cache of 512 KiB";
     let mut tables = [
         section("one thread", unit, &PEERS),
         section("two threads, of which WOART's lock lets one work", unit, &PEERS[1..]),
-        section(
-            "one thread, lines an operation that pass the modelled cache of 512 KiB",
-            "media lines",
-            &PEERS,
-        ),
+        section(lines, "media lines", &PEERS),
     ];
-    if wants(plan, "optane: integers") {
-        rows::<IntegerKeys>(&mut tables, size)?;
-    }
-    if wants(plan, "optane: strings") {
-        rows::<StringKeys>(&mut tables, size)?;
-    }
+    rows::<IntegerKeys>(plan, &mut tables, size)?;
+    rows::<StringKeys>(plan, &mut tables, size)?;
     Ok(tables.into())
 }
 
+/// The lines of a workload in the tables of one thread, of two threads, and of media lines.
+fn lines<K: Keys>(workload: &'static str) -> [Line; 3] {
+    let is_integers = K::NAME == IntegerKeys::NAME;
+    let of = |all: &[Least]| -> Vec<Demand> {
+        let of_workload = all.iter().filter(|(on, ..)| *on == workload);
+        of_workload.map(|(_, tree, least)| Demand::over(FAST_FAIR, tree, Bound::AtLeast(*least))).collect()
+    };
+    let rates = if is_integers { INTEGERS } else { STRINGS };
+    let fewer = if is_integers { FEWER_OF_INTEGERS } else { FEWER_OF_STRINGS };
+    let fewer = Demand::over(FAST_FAIR, Hot::NAME, Bound::AtMost((1000.0 / fewer).round() / 1000.0));
+    let locked = Demand::over(WOART, Art::NAME, Bound::AtLeast(1.8));
+    let fewer = (workload == "C").then_some(fewer).into_iter().collect();
+    let line = |demands| Line::new("optane", format!("{}: {workload}", K::NAME), demands);
+    [line(of(rates)), line(vec![locked]), line(fewer)]
+}
+
 /// Adds the rows of a kind of keys to all tables.
-fn rows<K: Keys>([one, two, lines]: &mut [Section; 3], size: Size) -> Outcome<()> {
-    let most = size.keys + WORKLOADS.len() as u64 * size.operations;
-    let sides = [
-        costs(&*art::<K>(most)?, size),
-        costs(&*baseline::<K, FastFair<Optane, K>>(most)?, size),
-        costs(&*baseline::<K, Woart<Optane, K>>(most)?, size),
-    ];
-    for (nth, (what, _, least)) in WORKLOADS.into_iter().enumerate() {
-        let costs = sides.each_ref().map(|side| side[nth]);
-        let name = format!("{}: {what}", K::NAME);
-        let row = |figures: &[f64]| {
-            let peers = figures[1..].iter().copied().map(Some).collect();
-            Row { ours: Some(figures[0]), peers, ..Row::new(name.clone()) }
+fn rows<K: Keys>(plan: &Plan, tables: &mut [Section; 3], size: Size) -> Outcome<()> {
+    let lines = WORKLOADS.map(|(workload, _)| lines::<K>(workload));
+    let trees = trees_of(plan, lines.as_flattened());
+    if trees.is_empty() {
+        return Ok(());
+    }
+    let costs = |(tree, costs): Named| -> Outcome<(&'static str, Vec<Cost>)> {
+        say(&format!("{NAME} optane: {tree}: {}", K::NAME));
+        Ok((tree, costs(size)?))
+    };
+    let wanted = ours::<K>().into_iter().filter(|(tree, _)| trees.contains(tree));
+    let ours = wanted.map(costs).collect::<Outcome<Vec<_>>>()?;
+    let [fast_fair, woart] = theirs::<K>().map(costs);
+    let ((_, fast_fair), (_, woart)) = (fast_fair?, woart?);
+    for (nth, lines) in lines.iter().enumerate() {
+        let found = |ours_of: &dyn Fn(Cost) -> f64, peers: &[f64]| {
+            let peers: Vec<_> = peers.iter().copied().map(Some).collect();
+            let row = |cost| Row { ours: Some(ours_of(cost)), peers: peers.clone(), ..Row::new("") };
+            ours.iter().map(|(tree, costs)| (*tree, row(costs[nth]))).collect()
         };
-        let is_integers = K::NAME == IntegerKeys::NAME;
-        let rates = row(&costs.map(Cost::rate));
-        one.rows.push(match if is_integers { least.0 } else { least.1 } {
-            Some(least) => rates.against(0, Bound::AtLeast(least)),
-            None => rates,
-        });
-        let of_two = row(&[costs[0].rate_of_two(), costs[2].rate()]);
-        two.rows.push(of_two.against(0, Bound::AtLeast(1.8)));
-        lines.rows.push(row(&costs.map(|cost| cost.lines_read)));
+        let (fast_fair, woart) = (fast_fair[nth], woart[nth]);
+        let all = [
+            found(&Cost::rate, &[fast_fair.rate(), woart.rate()]),
+            found(&Cost::rate_of_two, &[woart.rate()]),
+            found(&|cost| cost.lines_read, &[fast_fair.lines_read, woart.lines_read]),
+        ];
+        for ((table, line), found) in tables.iter_mut().zip(lines).zip(all) {
+            let peers: Vec<_> = table.peers.iter().map(String::as_str).collect();
+            let rows = line.rows(plan, &peers, found);
+            table.rows.extend(rows);
+        }
     }
     Ok(())
 }

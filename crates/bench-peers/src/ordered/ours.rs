@@ -1,19 +1,45 @@
-//! P-ART as one of the compared trees, over integers and over the smallest records.
+//! Our trees as compared ones, over integers and over the smallest records.
 
-use super::keys::Keys;
+use super::keys::{Keys, Numbered};
 use super::maps::{Map, Tree};
+use std::borrow::Borrow;
 use std::hint::black_box;
 use std::ops::Bound::{Included, Unbounded};
 use std::ops::ControlFlow;
 use terrace_bench::touch;
-use terrace_index::ordered::Art;
+use terrace_index::ordered::{self, OrderedKind};
 use terrace_index::{Direction, Inserted, PointIndex, RangeIndex, Stored};
 use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::{Pool, PoolOptions};
 
-/// P-ART on a medium.
-pub(super) struct ArtMap<K: Keys, M: MappedMedium = Dram> {
-    pub(super) index: Art<M, K::Kind>,
+/// One of our trees, over any medium and kind of keys.
+pub(super) trait Ours: 'static {
+    /// Its name in tables, and in the choice of rows.
+    const NAME: &'static str;
+    /// The tree itself.
+    type Index<M: MappedMedium, K: OrderedKind>: RangeIndex<Medium = M, Kind = K> + Stored<Medium = M>;
+}
+
+macro_rules! ours {
+    ($($tree:ident: $name:literal)*) => {
+        $(
+            pub(super) enum $tree {}
+
+            impl Ours for $tree {
+                const NAME: &'static str = $name;
+                type Index<M: MappedMedium, K: OrderedKind> = ordered::$tree<M, K>;
+            }
+        )*
+
+        /// The names of our trees, in the order of the rows.
+        pub(super) const TREES: [&str; 4] = [$($name),*];
+    };
+}
+ours!(Art: "art" Hot: "hot" Masstree: "masstree" BwTree: "bwtree");
+
+/// A tree of ours on a medium.
+pub(super) struct OurMap<T: Ours, K: Keys, M: MappedMedium = Dram> {
+    pub(super) index: T::Index<M, K::Kind>,
 }
 
 /// Bytes of memory for a tree of `keys` keys, with what its changes retire.
@@ -21,10 +47,10 @@ pub(super) fn pool_bytes<K: Keys>(keys: u64) -> u64 {
     (128 << 20) + keys * (64 + K::RECORD_BYTES)
 }
 
-impl<K: Keys, M: MappedMedium> ArtMap<K, M> {
+impl<T: Ours, K: Keys, M: MappedMedium> OurMap<T, K, M> {
     /// An empty tree in a pool.
     pub(super) fn on(pool: &Pool<M>) -> Self {
-        Self { index: Art::create(pool, "tree", 0).expect("room for an index") }
+        Self { index: T::Index::create(pool, "tree", 0).expect("room for an index") }
     }
 
     /// An empty tree for `keys` keys in anonymous memory.
@@ -39,24 +65,9 @@ impl<K: Keys, M: MappedMedium> ArtMap<K, M> {
         let guard = self.index.pool().pin();
         self.index.remove(&guard, key).map(|word| K::retire(&guard, word)).is_some()
     }
-
-    /// Number of the keys that are present.
-    pub(super) fn get_many<'k>(&self, keys: impl IntoIterator<Item = &'k K::Key>) -> u64
-    where
-        K::Key: 'k,
-    {
-        let (guard, mut found, mut all) = (self.index.pool().pin(), 0, 0);
-        self.index.get_many(&guard, keys, |_, word| {
-            if let Some(word) = word {
-                (found, all) = (found + 1, all ^ K::value(&guard, word));
-            }
-        });
-        black_box(all);
-        found
-    }
 }
 
-impl<K: Keys, M: MappedMedium> Tree<K> for ArtMap<K, M> {
+impl<T: Ours, K: Keys, M: MappedMedium> Tree<K> for OurMap<T, K, M> {
     #[inline]
     fn get(&self, key: &K::Key) -> Option<u64> {
         let guard = self.index.pool().pin();
@@ -88,7 +99,7 @@ impl<K: Keys, M: MappedMedium> Tree<K> for ArtMap<K, M> {
     }
 }
 
-impl<K: Keys> Map<K> for ArtMap<K> {
+impl<T: Ours, K: Keys> Map<K> for OurMap<T, K> {
     fn new(keys: u64) -> Self {
         let map = Self::anonymous(keys, true);
         touch(map.index.pool().region());
@@ -97,5 +108,15 @@ impl<K: Keys> Map<K> for ArtMap<K> {
     #[inline]
     fn remove(&self, key: &K::Key) -> bool {
         self.remove_key(key)
+    }
+    fn get_many(&self, keys: &[Numbered<K>]) -> usize {
+        let (guard, mut found, mut all) = (self.index.pool().pin(), 0, 0);
+        self.index.get_many(&guard, keys.iter().map(|(_, key)| key.borrow()), |_, word| {
+            if let Some(word) = word {
+                (found, all) = (found + 1, all ^ K::value(&guard, word));
+            }
+        });
+        black_box(all);
+        found
     }
 }

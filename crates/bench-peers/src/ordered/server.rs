@@ -1,49 +1,71 @@
 //! Ranges of the server beside those of Redis: a sorted set whose members all have one score is its
 //! ordered collection of byte strings.
 
-use super::{NAME, Outcome};
+use super::Outcome;
+use super::lines::{Demand, Line, apart};
+use super::ours::TREES;
 use crate::plan::Plan;
 use crate::records::key;
 use crate::server::{self, RedisMode, Server, alternate, benchmark, send_each, wait_until_idle};
 use std::io::Write;
 use terrace::Index;
-use terrace_bench::{Bound, Row, Section};
+use terrace_bench::{Bound, Measured, Section};
 
 const PIPELINE: u64 = 16;
 const ROW: &str = "range of 50 keys, pipeline 16";
 /// redis-benchmark puts a random number of 12 digits there, as [`key`] has it.
 const FROM: &str = "[key:__rand_int__";
 
+const REDIS: &str = "redis";
+
 /// Requests a second, and their cost for the server.
 pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let keys = plan.count(1_000_000);
     let title = format!(
-        "Server over ART: X.RANGE [key + LIMIT 0 50 beside Redis's ZRANGE set [key + BYLEX LIMIT 0 50, {keys} keys of 16 bytes, from a random one on; redis-benchmark, 50 clients, \
+        "Server over our trees: X.RANGE [key + LIMIT 0 50 beside Redis's ZRANGE set [key + BYLEX LIMIT 0 50, {keys} keys of 16 bytes, from a random one on; redis-benchmark, 50 clients, \
          loopback; server and client each on a processor of its own"
     );
-    let mut rates = Section::new(&title, "requests/s", &["redis"]);
-    let mut costs =
-        Section::new("The server's processor time for ranges", "CPU s a million requests", &["redis"]);
-    if !plan.begins(NAME, &format!("server: {ROW}")) {
+    let line = |bound: Bound| {
+        let demands = TREES.map(|tree| Demand::over(REDIS, tree, bound)).to_vec();
+        Line::of_stores(plan, "server", ROW.to_owned(), demands)
+    };
+    let [rates, costs] = [line(Bound::AtLeast(1.5)), line(Bound::AtMost(0.7))];
+    let trees = rates.begin(plan);
+    if trees.is_empty() {
         return Ok(Vec::new());
     }
-    let servers = [server::terrace(Index::Art)?, server::redis(RedisMode::No)?];
-    server::fill(&servers[0], keys)?;
-    fill_set(&servers[1], keys)?;
-    servers.iter().try_for_each(wait_until_idle)?;
-    let commands: [&[&str]; 2] = [
-        &["X.RANGE", FROM, "+", "LIMIT", "0", "50"],
-        &["ZRANGE", SET, FROM, "+", "BYLEX", "LIMIT", "0", "50"],
-    ];
-    let (requests, random) = (plan.count(400_000), keys.to_string());
-    let drive = |nth: usize| {
-        let arguments = [&["-r", &random], commands[nth]].concat();
-        benchmark(&servers[nth], PIPELINE, requests, &arguments)
+    let measured = measured(plan, &trees, keys)?;
+    let section = |title: &str, unit: &str, line: Line, measured: &Measured| {
+        let rows = line.rows(plan, &[REDIS], apart(&trees, measured));
+        Section { rows, ..Section::new(title, unit, &[REDIS]) }
     };
-    let (rate, cost) = alternate(plan, servers.len(), drive)?;
-    rates.rows.push(Row::from_measured(ROW, rate).against(0, Bound::AtLeast(1.5)));
-    costs.rows.push(Row::from_measured(ROW, cost).against(0, Bound::AtMost(0.7)));
-    Ok(vec![rates, costs])
+    let of_costs = "The server's processor time for ranges";
+    Ok(vec![
+        section(&title, "requests/s", rates, &measured.0),
+        section(of_costs, "CPU s a million requests", costs, &measured.1),
+    ])
+}
+
+/// The rates and costs of servers over these trees, and of Redis's.
+fn measured(plan: &Plan, trees: &[&str], keys: u64) -> Outcome<(Measured, Measured)> {
+    let redis = server::redis(RedisMode::No)?;
+    fill_set(&redis, keys)?;
+    let mut servers = Vec::new();
+    for tree in trees {
+        let server = server::terrace(Index::named(tree).ok_or("there is no such index")?)?;
+        server::fill(&server, keys)?;
+        servers.push(server);
+    }
+    servers.push(redis);
+    servers.iter().try_for_each(wait_until_idle)?;
+    let (requests, random) = (plan.count(400_000), keys.to_string());
+    alternate(plan, servers.len(), |nth| {
+        let command: &[&str] = match nth < trees.len() {
+            true => &["X.RANGE", FROM, "+", "LIMIT", "0", "50"],
+            false => &["ZRANGE", SET, FROM, "+", "BYLEX", "LIMIT", "0", "50"],
+        };
+        benchmark(&servers[nth], PIPELINE, requests, &[&["-r", &random], command].concat())
+    })
 }
 
 const SET: &str = "set";

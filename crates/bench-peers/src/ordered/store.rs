@@ -1,6 +1,9 @@
-//! Ranges of the store beside LMDB's cursor, and writes over ART beside those over P-CLHT.
+//! Ranges of the store beside LMDB's cursor, and single keys over our trees beside those over
+//! P-CLHT.
 
-use super::{NAME, Outcome, wants};
+use super::lines::{Demand, Line, apart, trees_of};
+use super::ours::{Art, Ours, TREES};
+use super::{NAME, Outcome};
 use crate::plan::{Plan, say};
 use crate::records::{key, value};
 use crate::share::lmdb::Lmdb;
@@ -15,24 +18,21 @@ use terrace_bench::{Bound, Measure, Row, Section};
 /// Records of a range.
 const RANGED: usize = 50;
 
-/// Reads a range from a key on; returns how many records it has.
-type Ranged<'s> = dyn Fn(&[u8]) -> usize + 's;
-
 /// An operation on a key, with a value to put; returns whether it has succeeded.
 type Work = fn(&Store, &[u8], &[u8]) -> bool;
+
+const LMDB: &str = "LMDB";
+const CLHT: &str = "clht";
 
 pub(super) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     let records = plan.count(10_000_000);
     let title = format!(
-        "The store over ART beside LMDB's cursor: ranges of 50 records from a random key on, {records} records of 16 + 64 bytes in /dev/shm, one thread; LMDB in one read transaction, ours \
+        "The store over our trees beside LMDB's cursor: ranges of 50 records from a random key on, {records} records of 16 + 64 bytes in /dev/shm, one thread; LMDB in one read transaction, ours \
          with checksums verified; the keys were put in their order, or in another"
     );
-    let mut ranges = Section::new(&title, "million ranges/s", &["LMDB"]);
+    let mut ranges = Section::new(&title, "million ranges/s", &[LMDB]);
     for (order, step) in [("put in order", 1), ("put out of order", STEP)] {
-        let names = ["range by cursor", "range, copied"].map(|what| format!("store: {what}, {order}"));
-        if names.iter().any(|name| plan.wants(NAME, name)) {
-            ranges.rows.extend(ranges_of(plan, names, records, step)?);
-        }
+        ranges.rows.extend(ranges_of(plan, order, records, step)?);
     }
     Ok(vec![ranges, puts(plan, records)?])
 }
@@ -61,45 +61,73 @@ fn filled(path: &Path, index: Index, records: u64, step: u64) -> Outcome<Store> 
     }
 }
 
+/// A store over each of these trees.
+fn stores(directory: &Path, trees: &[&'static str], records: u64, step: u64) -> Outcome<Stores> {
+    let store = |tree: &&'static str| {
+        let index = Index::named(tree).ok_or("there is no such index")?;
+        Ok((*tree, filled(&directory.join(tree), index, records, step)?))
+    };
+    trees.iter().map(store).collect()
+}
+
+type Stores = Vec<(&'static str, Store)>;
+
+/// A peer, and what it does in place of [`Work`].
+type Peer<'p> = (&'static str, &'p dyn Fn(&[u8], &[u8]) -> bool);
+
+/// The number of operations and of records.
+type Size = [u64; 2];
+
+/// The rows of a line: the stores at their work in one run with the peer.
+fn rows(plan: &Plan, line: &Line, size: Size, stores: &Stores, work: Work, peer: Peer<'_>) -> Vec<Row> {
+    let trees = line.begin(plan);
+    if trees.is_empty() {
+        return Vec::new();
+    }
+    let wanted = stores.iter().filter(|(tree, _)| trees.contains(tree));
+    let ours = wanted.map(|(_, store)| measure(size, move |key, value| work(store, key, value)));
+    let mut sides: Vec<_> = ours.chain([measure(size, peer.1)]).collect();
+    line.rows(plan, &[peer.0], apart(&trees, &plan.runner().row(&mut sides)))
+}
+
+/// The rate of an operation on random keys, on others each time.
+fn measure<'m>([operations, records]: Size, mut each: impl FnMut(&[u8], &[u8]) -> bool + 'm) -> Measure<'m> {
+    let mut seed = 0;
+    Box::new(move || {
+        seed += 1;
+        rate(operations, records, seed, &mut each)
+    })
+}
+
 /// Ranges without copies, and as an iterator.
-fn ranges_of(plan: &Plan, names: [String; 2], records: u64, step: u64) -> Outcome<Vec<Row>> {
-    say(&format!("{NAME} filling a store and LMDB"));
+fn ranges_of(plan: &Plan, order: &str, records: u64, step: u64) -> Outcome<Vec<Row>> {
+    let demands = TREES.map(|tree| Demand::over(LMDB, tree, Bound::AtLeast(1.0)));
+    let lines = ["range by cursor", "range, copied"]
+        .map(|what| Line::of_stores(plan, "store", format!("{what}, {order}"), demands.to_vec()));
+    let trees = trees_of(plan, &lines);
+    if trees.is_empty() {
+        return Ok(Vec::new());
+    }
+    say(&format!("{NAME}: filling {} and {LMDB}", trees.join(", ")));
     let directory = tempfile::tempdir_in("/dev/shm")?;
-    let store = filled(&directory.path().join("store.pool"), Index::Art, records, step)?;
+    let stores = stores(directory.path(), &trees, records, step)?;
     let theirs = directory.path().join("lmdb");
     std::fs::create_dir(&theirs)?;
     let lmdb = Lmdb::open(&theirs, records)?;
     lmdb.fill(numbers(records, step))?;
     let snapshot = lmdb.snapshot()?;
-    let operations = plan.count(200_000);
-    // The last ranges are shorter.
-    let rate = |seed, each: &dyn Fn(&[u8]) -> usize| rate(operations, records, seed, |key, _| each(key) > 0);
-    let ours: [&Ranged<'_>; 2] = [&|from| by_cursor(&store, from), &|from| copied(&store, from)];
-    let cursor = |from: &[u8]| {
+    let by_lmdb = |from: &[u8], _: &[u8]| {
         let mut all = 0;
         let found = lmdb.range(&snapshot, from, RANGED, |key, value| all ^= fold(key, value));
         black_box(all);
-        found.unwrap_or(0)
+        found.is_ok_and(|found| found > 0)
     };
-    let mut rows = Vec::new();
-    for (name, ours) in names.into_iter().zip(ours) {
-        if wants(plan, &name) {
-            let (mut seed, mut their_seed) = (0, 0);
-            let mut sides: [Measure<'_>; 2] = [
-                Box::new(|| {
-                    seed += 1;
-                    rate(seed, ours)
-                }),
-                Box::new(|| {
-                    their_seed += 1;
-                    rate(their_seed, &cursor)
-                }),
-            ];
-            let row = Row::from_measured(name, plan.runner().row(&mut sides));
-            rows.push(row.against(0, Bound::AtLeast(1.0)));
-        }
-    }
-    Ok(rows)
+    // The last ranges are shorter.
+    let works: [Work; 2] =
+        [|store, from, _| by_cursor(store, from) > 0, |store, from, _| copied(store, from) > 0];
+    let size = [plan.count(200_000), records];
+    let rows_of = |(line, work)| rows(plan, line, size, &stores, work, (LMDB, &by_lmdb));
+    Ok(lines.iter().zip(works).flat_map(rows_of).collect())
 }
 
 fn fold(key: &[u8], value: &[u8]) -> u64 {
@@ -127,39 +155,32 @@ fn copied(store: &Store, from: &[u8]) -> usize {
     found
 }
 
-/// Puts over ART beside those over P-CLHT.
+/// Single keys over our trees beside those over P-CLHT.
 fn puts(plan: &Plan, records: u64) -> Outcome<Section> {
     let title = format!(
-        "Single puts and gets through the store over ART, beside P-CLHT made for all keys: {records} records of 16 + 64 bytes in /dev/shm, one thread"
+        "Single puts and gets through the store over our trees, beside P-CLHT made for all keys: {records} records of 16 + 64 bytes in /dev/shm, one thread"
     );
-    let mut section = Section::new(&title, "M/s", &["CLHT"]).ours_named("ART");
-    let names = ["put of a present key", "get"];
-    if !names.iter().any(|name| plan.wants(NAME, &format!("store: {name}"))) {
+    let mut section = Section::new(&title, "M/s", &[CLHT]);
+    // A put over ART takes at most 1.8 times as long.
+    let demands = [Demand::over(CLHT, Art::NAME, Bound::AtLeast(0.556))];
+    let lines = ["put of a present key", "get"]
+        .map(|what| Line::of_stores(plan, "store", what.to_owned(), demands.to_vec()));
+    let trees = trees_of(plan, &lines);
+    if trees.is_empty() {
         return Ok(section);
     }
-    say(&format!("{NAME} filling two stores"));
+    say(&format!("{NAME}: filling {} and {CLHT}", trees.join(", ")));
     let directory = tempfile::tempdir_in("/dev/shm")?;
-    let store = |index: Index| filled(&directory.path().join(index.name()), index, records, STEP);
-    let stores = [store(Index::Art)?, store(Index::Clht)?];
-    let operations = plan.count(1_000_000);
+    let stores = stores(directory.path(), &trees, records, STEP)?;
+    let clht = filled(&directory.path().join(CLHT), Index::Clht, records, STEP)?;
     let works: [Work; 2] = [
         |store, key, value| store.put(key, value).is_ok(),
         |store, key, _| matches!(store.get(key), Ok(Some(_))),
     ];
-    // A put over ART takes at most 1.8 times as long.
-    for ((name, work), least) in names.into_iter().zip(works).zip([0.556, 0.556]) {
-        if !wants(plan, &format!("store: {name}")) {
-            continue;
-        }
-        let mut sides = stores.each_ref().map(|store| -> Measure<'_> {
-            let mut seed = 0;
-            Box::new(move || {
-                seed += 1;
-                rate(operations, records, seed, |key, value| work(store, key, value))
-            })
-        });
-        let row = Row::from_measured(name, plan.runner().row(&mut sides));
-        section.rows.push(row.against(0, Bound::AtLeast(least)));
+    let size = [plan.count(1_000_000), records];
+    for (line, work) in lines.iter().zip(works) {
+        let by_clht = |key: &[u8], value: &[u8]| work(&clht, key, value);
+        section.rows.extend(rows(plan, line, size, &stores, work, (CLHT, &by_clht)));
     }
     Ok(section)
 }

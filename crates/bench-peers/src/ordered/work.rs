@@ -3,9 +3,8 @@
 //! Each thread makes some keys before the clock runs, because to write a string takes a part of the
 //! time of a get.
 
-use super::keys::Keys;
-use super::maps::{Map, Tree};
-use super::ours::ArtMap;
+use super::keys::{Keys, Numbered};
+use super::maps::Map;
 use std::borrow::Borrow;
 use std::ops::Range;
 use std::time::Instant;
@@ -22,15 +21,21 @@ pub(super) struct Size {
     pub(super) threads: usize,
 }
 
-/// Operations on a full map.
+/// What is timed: operations on a full map, or its filling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
+    /// Inserts of all keys into a new map.
+    Insert,
     /// Gets of random present keys.
     Get,
+    /// The same, 16 at a time.
+    GetMany,
     /// Gets of random absent keys.
     GetAbsent,
     /// New values for random present keys.
     Update,
+    /// Removals of the last keys, which are added again.
+    Remove,
     /// Scans of 50 keys, from a random present key on.
     Scan,
 }
@@ -42,7 +47,7 @@ const DRAWN: u64 = 1000;
 
 /// Calls `each` with the keys of `numbers`, `DRAWN` at a time, and returns million keys a second.
 /// `each` returns how many of the keys it found as they should be.
-fn rate<K: Keys>(mut numbers: impl Iterator<Item = u64>, each: impl Fn(&[(u64, K::Drawn)]) -> usize) -> f64 {
+fn rate<K: Keys>(mut numbers: impl Iterator<Item = u64>, each: impl Fn(&[Numbered<K>]) -> usize) -> f64 {
     let (mut seconds, mut keys) = (0.0, 0);
     loop {
         let drawn: Vec<_> =
@@ -81,30 +86,30 @@ fn part(numbers: &Range<u64>, size: Size, thread: usize) -> Range<u64> {
     first..first + part
 }
 
-/// Does `work` to a full map. Returns million operations a second.
-pub(super) fn run<K: Keys, T: Tree<K>>(map: &T, work: Work, size: Size) -> f64 {
-    together(size.threads, |thread| match work {
-        Work::Get => rate_of_each::<K>(random(size, thread, 0), |key, _| map.get(key).is_some()),
-        Work::GetAbsent => {
-            rate_of_each::<K>(random(size, thread, size.keys), |key, _| map.get(key).is_none())
-        }
-        Work::Update => rate_of_each::<K>(random(size, thread, 0), |key, number| map.update(key, number)),
+/// Does `work` to a full map, or to a new one. Returns million operations a second.
+pub(super) fn run<K: Keys, T: Map<K>>(map: &T, work: Work, size: Size) -> f64 {
+    match work {
+        Work::Insert => insert::<K, T>(size),
+        Work::Get => run_each::<K>(size, 0, |key, _| map.get(key).is_some()),
+        Work::GetMany => together(size.threads, |thread| {
+            let many = |drawn: &[Numbered<K>]| drawn.chunks(16).map(|keys| map.get_many(keys)).sum();
+            rate::<K>(random(size, thread, 0), many)
+        }),
+        Work::GetAbsent => run_each::<K>(size, size.keys, |key, _| map.get(key).is_none()),
+        Work::Update => run_each::<K>(size, 0, |key, number| map.update(key, number)),
+        Work::Remove => remove::<K, T>(map, size),
         // A scan from one of the last keys is shorter.
-        Work::Scan => rate_of_each::<K>(random(size, thread, 0), |key, _| map.scan(key, SCANNED) > 0),
-    })
+        Work::Scan => run_each::<K>(size, 0, |key, _| map.scan(key, SCANNED) > 0),
+    }
 }
 
-/// Gets random present keys, 16 at a time. Returns million gets a second.
-pub(super) fn run_many<K: Keys>(map: &ArtMap<K>, size: Size) -> f64 {
-    let many = |drawn: &[(u64, K::Drawn)]| {
-        let found = drawn.chunks(16).map(|keys| map.get_many(keys.iter().map(|(_, key)| key.borrow())));
-        found.sum::<u64>() as usize
-    };
-    together(size.threads, |thread| rate::<K>(random(size, thread, 0), many))
+/// Calls `work` with random keys whose numbers are `first` and more.
+fn run_each<K: Keys>(size: Size, first: u64, work: impl Fn(&K::Key, u64) -> bool + Sync) -> f64 {
+    together(size.threads, |thread| rate_of_each::<K>(random(size, thread, first), &work))
 }
 
 /// Adds keys that are absent, each thread a part of them.
-fn add<K: Keys, T: Tree<K>>(map: &T, numbers: &Range<u64>, size: Size) -> f64 {
+fn add<K: Keys, T: Map<K>>(map: &T, numbers: &Range<u64>, size: Size) -> f64 {
     let insert = |key: &K::Key, number| map.insert(key, number);
     together(size.threads, |thread| rate_of_each::<K>(part(numbers, size, thread), insert))
 }
@@ -123,7 +128,7 @@ pub(super) fn insert<K: Keys, T: Map<K>>(size: Size) -> f64 {
 
 /// Removes the last of the keys, `size.operations` by each thread, and adds them again. Returns
 /// million removals a second.
-pub(super) fn remove<K: Keys, T: Map<K>>(map: &T, size: Size) -> f64 {
+fn remove<K: Keys, T: Map<K>>(map: &T, size: Size) -> f64 {
     let numbers = size.keys - size.operations * size.threads as u64..size.keys;
     let remove = |key: &K::Key, _| map.remove(key);
     let removals = together(size.threads, |thread| rate_of_each::<K>(part(&numbers, size, thread), remove));

@@ -18,14 +18,14 @@ where
     P: PointIndex<Medium = Pmem, Kind = U64> + Stored<Medium = Pmem>,
 {
     let title = format!(
-        "{index}, one thread, uniform 8-byte keys, each update with a record of 256 bytes: a shared pool, in which every lock is noted before it is tried, beside one that is not. \
+        "{index}: one thread, uniform 8-byte keys, each update with a record of 256 bytes: a shared pool, in which every lock is noted before it is tried, beside one that is not. \
          Paper: file 004, 5.2.2. Among hosts: a note is made durable before its lock is tried; pins have a barrier of their own on both sides"
     );
     let mut section = Section::new(&title, "M/s", &["not shared"]).ours_named("shared");
     for (updates, [with_gpf, without]) in [(100, [1.5, 3.4]), (50, [1.3, 2.3]), (5, [1.02, 1.2])] {
         let mut add = |medium: &str, row: &dyn Fn(String) -> Outcome<Row>| -> Outcome<()> {
-            let name = format!("{medium}, {updates}% updates");
-            if plan.begins(suite, &format!("notes {name}")) {
+            let name = format!("{index}: {medium}, {updates}% updates");
+            if plan.begins(suite, &format!("notes: {name}")) {
                 section.rows.push(row(name)?);
             }
             Ok(())
@@ -65,7 +65,8 @@ where
     M: MappedMedium,
     I: PointIndex<Medium = M, Kind = U64> + Stored<Medium = M>,
 {
-    let keys = plan.count(1_000_000);
+    let size = [1_000_000, 500_000].map(|full| plan.count(full));
+    let [keys, _] = size;
     let fill = |shared: bool| -> Outcome<I> {
         let pool = make((256 << 20) + keys * 800, shared)?;
         let index = I::create(&pool, "notes", keys).map_err(|error| error.to_string())?;
@@ -79,7 +80,7 @@ where
         let mut round = 0;
         Box::new(move || {
             round += 1;
-            let rates = indexes.each_ref().map(|index| mixed(index, keys, updates, round));
+            let rates = indexes.each_ref().map(|index| mixed(index, size, updates, round));
             2.0 / rates.map(f64::recip).iter().sum::<f64>()
         })
     });
@@ -100,18 +101,17 @@ fn update<I: PointIndex<Kind = U64>>(index: &I, number: u64) -> Outcome<()> {
     Ok(())
 }
 
-fn mixed<I: PointIndex<Kind = U64>>(index: &I, keys: u64, updates: u64, seed: u64) -> f64 {
-    const OPERATIONS: u64 = 500_000;
+fn mixed<I: PointIndex<Kind = U64>>(index: &I, [keys, operations]: [u64; 2], updates: u64, seed: u64) -> f64 {
     let mut random = Random::new(seed);
     let start = Instant::now();
     let mut done = 0;
-    for _ in 0..OPERATIONS {
+    for _ in 0..operations {
         let number = random.below(keys);
         done += u64::from(match random.below(100) < updates {
             true => update(index, number).is_ok(),
             false => index.get(&index.pool().pin(), &spread(number)).is_some(),
         });
     }
-    let rate = OPERATIONS as f64 / start.elapsed().as_secs_f64() / 1e6;
-    if done == OPERATIONS { rate } else { f64::NAN }
+    let rate = operations as f64 / start.elapsed().as_secs_f64() / 1e6;
+    if done == operations { rate } else { f64::NAN }
 }
