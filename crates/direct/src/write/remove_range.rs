@@ -21,9 +21,9 @@ struct Found<'g> {
 }
 
 impl<'g> Found<'g> {
-    /// Takes the next record of a range, of up to `at_most`. The key of a damaged record may be any:
-    /// a record is believed that its key is behind the last one, or the place where to go on, or not
-    /// in the range, only if it is sound.
+    /// Takes the next record of a range, of up to `at_most`. A damaged record may have any key. So
+    /// only a sound one is believed that its key is not behind the last one, or not in the range,
+    /// or the place to go on from.
     fn take(&mut self, record: Record<'g>, is_within: bool, at_most: usize) -> ControlFlow<()> {
         let key = record.body.key;
         let is_ahead = |found: &Self| found.records.last().is_none_or(|last| key > last.body.key);

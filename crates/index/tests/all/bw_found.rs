@@ -230,7 +230,7 @@ fn every_changed_byte_is_told_or_changes_no_read() {
 }
 
 #[test]
-fn every_changed_byte_of_pages_in_place_is_told_or_changes_no_read() {
+fn every_changed_byte_in_place_is_told_or_changes_no_read() {
     let index = tree_in_place();
     assert_eq!(index.verify(&index.pool().pin()), []);
     let (others, keys): (Vec<u64>, Vec<u64>) = (0..KEYS + 5).partition(|n| n % 5 == 0 || *n >= KEYS);

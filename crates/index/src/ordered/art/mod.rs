@@ -53,9 +53,9 @@
 //! no damage makes a loop.
 //!
 //! # Files
-//! What is stored: `node`, `hashed`, `root`. The tree below its operations: `tree` (links), `obsolete`
-//! (locks), `prefix`, `find`, `many`, `locate`, `range`, `sample`, `trace`, `verify`. Above it:
-//! `ops`, `change`, `build`, `split`, `reshape`, `stored`.
+//! What is stored: `node`, `hashed`, `root`. The tree below its operations: `tree` (links),
+//! `obsolete` (locks), `prefix`, `find`, `many`, `locate`, `range`, `sample`, `trace`, `verify`.
+//! Above it: `ops`, `change`, `build`, `split`, `reshape`, `stored`.
 
 mod build;
 mod change;

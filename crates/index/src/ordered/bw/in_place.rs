@@ -91,8 +91,8 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
         }
     }
 
-    /// Writes a page anew, so that it has slots again, or splits it. Called under the lock. The page
-    /// above is told by the next thread that comes this way.
+    /// Writes a page anew, so that it has slots again, or splits it. Called under the lock. The
+    /// next thread that comes this way tells the page above.
     fn end_in_place(&self, guard: &Guard<'_, M>, spot: &Spot<'_, K>) -> Result<(), ChangeError> {
         let content = leaf_like(&spot.page, self.tree.live(guard, spot)?);
         let keys = content.entries.len();

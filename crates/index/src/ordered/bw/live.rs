@@ -49,7 +49,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     }
 
     /// Checks that words which may have been changed in place, and so have no sum, are those of the
-    /// page's keys. A record that is unsound is left to those who read it.
+    /// page's keys. A record that is unsound is left to its readers.
     #[cold]
     fn check_words(&self, guard: &Guard<'_, M>, spot: &Spot<'_, K>, live: &[Live]) -> Result<(), Damage> {
         let mut last: Option<(u64, Vec<u8>)> = None;

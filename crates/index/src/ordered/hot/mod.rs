@@ -70,8 +70,8 @@
 //!
 //! # Files
 //! What is stored: `bits`, `trie`, `node`, `root`. The tree below its operations: `tree` (locks),
-//! `path`, `sound`, `find`, `many`, `range`, `sample`, `trace`, `verify`. Above it: `ops`, `change`,
-//! `insert`, `replace`, `shrink`, `stored`.
+//! `path`, `sound`, `find`, `many`, `range`, `sample`, `trace`, `verify`. Above it: `ops`,
+//! `change`, `insert`, `replace`, `shrink`, `stored`.
 
 mod bits;
 mod change;

@@ -162,8 +162,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         damage.map_or(Ok(found), Err)
     }
 
-    /// The leaf nearest to an entry without a link, in the same node or below it; `None` if there is
-    /// none. It reads each link once: so it passes over no key that is there throughout.
+    /// The leaf nearest to an entry without a link, in the same node or below it; `None` if there
+    /// is none. It reads each link once: so it passes over no key that is there throughout.
     pub(super) fn nearest_leaf(
         &self,
         guard: &Guard<'_, M>,

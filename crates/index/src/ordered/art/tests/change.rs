@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 
-/// A read finds a key, and a damaged prefix that fits its check hides it from writers: a caller who
-/// was told that it is absent would try for ever to change what it reads.
+/// A read finds a key, and a damaged prefix that fits its check hides it from writers: a caller
+/// that was told that it is absent would try for ever to change what it reads.
 #[test]
 fn change_of_a_key_that_a_prefix_hides_is_an_error() {
     let pool = Pool::<Dram>::anonymous(16 << 20).unwrap();
