@@ -143,7 +143,7 @@ fn range_of_a_pool_without_order_says_what_it_needs() {
     let _served = Served::start(&place.pool(), &[]);
     for arguments in [&["--from", "a"][..], &["--to", "b", "--json"], &["--reverse"]] {
         let err = refused(arguments);
-        assert!(err.contains("refused: ERR") && err.contains("serve --index art"), "{err}");
+        assert!(err.contains("refused: ERR") && err.contains("serve --index ordered"), "{err}");
     }
     assert_eq!(place.run(&["scan", "--prefix", "user:12"]).ok().text().lines().count(), 10);
 }

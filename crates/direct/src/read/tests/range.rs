@@ -165,7 +165,7 @@ fn store_over_a_hash_has_no_ranges() {
     assert!(Engine::ordered(&store).is_none() && Engine::ordered(&filled(0..1)).is_some());
     let refused = store.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward).err();
     assert_eq!(refused, Some(ReadError::Unordered { index: "clht" }));
-    assert!(refused.unwrap().to_string().contains("an ordered index (`art`)"));
+    assert!(refused.unwrap().to_string().contains("an ordered index (`masstree`, "));
     let refused = store.remove_range(Bound::Unbounded, Bound::Unbounded, 1, Durably::Store);
     assert_eq!(refused, Err(terrace_engine::WriteError::Unordered { index: "clht" }));
 }

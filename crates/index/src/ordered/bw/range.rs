@@ -80,8 +80,9 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
         while let Some(live) = walk.next() {
             each(live.1);
             seen += 1;
-            // Behind an unsound record there is no place to stop at.
+            // Behind an unsound record, whose key may be another's, there is no place to stop at.
             if seen >= at_least
+                && !walk.is_unsound(&live)
                 && let Some(key) = self.key_of_live(guard, live)
             {
                 return Place::After(key.into());
