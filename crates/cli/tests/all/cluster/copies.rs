@@ -17,8 +17,15 @@ use terrace_protocol::slot;
 use super::up::{Up, is_whole, nodes, signal};
 use crate::common::{Place, run};
 
-/// Sends commands for keys to the nodes that serve them, and returns how many answer OK.
+/// Sends commands for keys to the nodes that serve them, and returns how many answer OK. On a busy
+/// machine a node may lose its lease meanwhile, and refuse some: then all are sent again.
 fn put_many(up: &Up, keys: impl Iterator<Item = String>, words: impl Fn(&str) -> Vec<String>) -> usize {
+    let keys: Vec<String> = keys.collect();
+    let mut tries = (0..5).map(|_| put_once(up, &keys, &words));
+    tries.find(|done| *done == keys.len()).unwrap_or_default()
+}
+
+fn put_once(up: &Up, keys: &[String], words: impl Fn(&str) -> Vec<String>) -> usize {
     let status = up.wait(is_whole);
     let owner = |slot: u16| {
         let has = |node: &&Value| {
@@ -30,7 +37,7 @@ fn put_many(up: &Up, keys: impl Iterator<Item = String>, words: impl Fn(&str) ->
     let owners: Vec<String> = (0..16_384).map(owner).collect();
     let mut commands = BTreeMap::<&str, (String, usize)>::new();
     for key in keys {
-        let words = words(&key);
+        let words = words(key);
         let (text, count) = commands.entry(&owners[usize::from(slot(key.as_bytes()))]).or_default();
         *count += 1;
         text.push_str(&format!("*{}\r\n", words.len()));
