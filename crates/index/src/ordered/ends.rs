@@ -4,6 +4,8 @@ use super::keys::{KeyBytes, OrderedKind};
 use crate::Place;
 use std::cmp::Ordering::{Equal, Greater};
 use std::ops::Bound;
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
 
 /// An end of a range.
 pub(super) struct End<'k> {
@@ -50,6 +52,19 @@ impl<'k> End<'k> {
             Equal if same.len() < path.len() => Greater,
             ordering => ordering,
         }
+    }
+
+    /// The place behind a leaf and its key, where a scan from this end may stop. There is none
+    /// behind an unsound record, whose key may be another's, nor behind a key that does not lie
+    /// behind this end: a scan that went on there would come here again, or miss keys.
+    pub(super) fn place_behind<M: MappedMedium, K: OrderedKind>(
+        &self,
+        guard: &Guard<'_, M>,
+        leaf: u64,
+        key: Option<&[u8]>,
+    ) -> Option<Place> {
+        let key = key.filter(|key| self.admits(key, Greater))?;
+        K::is_sound(guard, leaf).then(|| Place::After(Box::from(key)))
     }
 
     /// Whether a key is on the side of the end that `inside` names, or at the end and included.

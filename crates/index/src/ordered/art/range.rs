@@ -138,7 +138,8 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
             each(word);
             seen += 1;
             if seen >= at_least
-                && let Some(place) = walk.place_after(leaf)
+                && let Some(place) =
+                    walk.low.place_behind::<M, K>(guard, leaf, K::key_of(guard, leaf).as_deref())
             {
                 return place;
             }
@@ -192,14 +193,6 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         }
         let Some(key) = K::key_of(self.guard, leaf.offset()) else { return true };
         self.low.admits(&key, Greater) && self.high.admits(&key, Less)
-    }
-
-    /// The place behind a leaf, to stop at. There is none behind an unsound record, whose key may
-    /// be another's, nor behind one out of order: a scan that went on there would come here again,
-    /// or miss keys.
-    fn place_after(&self, leaf: u64) -> Option<Place> {
-        let key = K::key_of(self.guard, leaf).filter(|key| self.low.admits(key, Greater))?;
-        K::is_sound(self.guard, leaf).then(|| Place::After(Box::from(&*key)))
     }
 
     /// Follows the link on top of the stack.

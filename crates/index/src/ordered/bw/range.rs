@@ -80,12 +80,11 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
         while let Some(live) = walk.next() {
             each(live.1);
             seen += 1;
-            // Behind an unsound record, whose key may be another's, there is no place to stop at.
             if seen >= at_least
-                && !walk.is_unsound(&live)
-                && let Some(key) = self.key_of_live(guard, live)
+                && let Some(place) =
+                    walk.low.place_behind::<M, K>(guard, live.1, self.key_of_live(guard, live).as_deref())
             {
-                return Place::After(key.into());
+                return place;
             }
         }
         Place::End
@@ -178,42 +177,38 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         Ok(())
     }
 
-    fn is_unsound(&self, &(_, word): &Live) -> bool {
-        K::LEAF_BYTES == 0 && !K::is_sound(self.guard, word)
+    /// Whether a record stays among those that the walk visits: its key is admitted, or it is
+    /// unsound, whatever its key is by now, and the caller reports it.
+    fn stays(&self, live: &Live, admits: impl Fn(&[u8]) -> bool) -> bool {
+        self.index.key_of_live(self.guard, *live).is_none_or(|key| admits(&key))
+            || !K::is_sound(self.guard, live.1)
     }
 
     /// Drops what a page has that has absorbed one which was visited before.
     fn drop_visited(&self, spot: &Spot<'g, K>, ready: &mut Vec<Live>) {
-        let key_of = |live: &Live| self.index.key_of_live(self.guard, *live);
         match &self.next {
             Next::At(from) if self.direction == Direction::Forward && spot.page.low() < &from[..] => {
-                ready.retain(|live| key_of(live).is_none_or(|key| key >= *from) || self.is_unsound(live));
+                ready.retain(|live| self.stays(live, |key| key >= &from[..]));
             }
             Next::Before(to) if spot.page.high() != Some(to) => {
-                ready.retain(|live| key_of(live).is_none_or(|key| key < *to) || self.is_unsound(live));
+                ready.retain(|live| self.stays(live, |key| key < &to[..]));
             }
             _ => {}
         }
     }
 
-    /// Drops what is outside of the range. A record that is unsound, whatever its key is by now, is
-    /// inside: the caller reports it.
+    /// Drops what is outside of the range.
     fn drop_outside(&self, spot: &Spot<'g, K>, ready: &mut Vec<Live>) {
         let is_inside = |end: &End<'_>, fence: Option<&[u8]>, inside| match (&end.bytes, fence) {
             (None, _) => true,
             (Some(bytes), Some(fence)) => fence.cmp(bytes) == inside,
             (Some(_), None) => false,
         };
-        let key_of = |live: &Live| self.index.key_of_live(self.guard, *live);
         if !is_inside(&self.low, Some(spot.page.low()), Greater) {
-            ready.retain(|live| {
-                key_of(live).is_none_or(|key| self.low.admits(&key, Greater)) || self.is_unsound(live)
-            });
+            ready.retain(|live| self.stays(live, |key| self.low.admits(key, Greater)));
         }
         if !is_inside(&self.high, spot.page.high(), Less) {
-            ready.retain(|live| {
-                key_of(live).is_none_or(|key| self.high.admits(&key, Less)) || self.is_unsound(live)
-            });
+            ready.retain(|live| self.stays(live, |key| self.high.admits(key, Less)));
         }
     }
 

@@ -96,12 +96,12 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
             self.persist_pair(place, link);
             each(word);
             seen += 1;
-            // Behind an unsound record there is no place to stop at.
+            let leaf = link.offset();
             if seen >= at_least
-                && self.is_sound_leaf(guard, link)
-                && let Some(key) = K::key_of(guard, link.offset())
+                && let Some(place) =
+                    walk.low.place_behind::<M, K>(guard, leaf, K::key_of(guard, leaf).as_deref())
             {
-                return Place::After(Box::from(&*key));
+                return place;
             }
         }
         Place::End

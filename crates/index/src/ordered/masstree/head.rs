@@ -89,9 +89,9 @@ impl State {
         self == Self::sealed(self.0)
     }
 
-    /// How often a slot was filled that had been in use before, which a reader may still see, or a
-    /// split has begun. The same number before and after a read says that no slot has changed its
-    /// key, and that the node ends where it did.
+    /// How often a slot was filled that had been in use before, which a reader may still see, or
+    /// got another child, or a split has begun. The same number before and after a read says that
+    /// what was read is of one time: no slot has changed its key, and the node ends where it did.
     #[inline(always)]
     pub(super) fn counter(self) -> u64 {
         self.0 & COUNTER
@@ -120,7 +120,12 @@ impl State {
     /// When a split begins. It counts: a split that moves only the new entry leaves the permutation
     /// as it is, and one that is undone leaves all as it is. A reader in between has to see that.
     pub(super) fn splitting(self) -> Self {
-        Self(self.0 & !COUNTER | (self.counter() + 1) & COUNTER).with_splitting(true)
+        self.counting().with_splitting(true)
+    }
+
+    /// Before a change that a reader has to see which has read something else of the node.
+    pub(super) fn counting(self) -> Self {
+        Self::sealed(self.0 & !COUNTER | (self.counter() + 1) & COUNTER)
     }
 
     /// Before the permutation changes from `old` to `new`.
@@ -134,8 +139,8 @@ impl State {
     #[inline(always)]
     pub(super) fn filling(self, slot: usize) -> Self {
         let used = 1 << (USED_AT + slot as u32);
-        let counter = (self.0 & COUNTER).wrapping_add(u64::from(self.0 & used != 0)) & COUNTER;
-        Self::sealed(self.0 & !COUNTER | counter | used)
+        let counted = if self.0 & used != 0 { self.counting() } else { self };
+        Self::sealed(counted.0 | used)
     }
 
     /// Whether this may be the node's permutation.

@@ -85,11 +85,6 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             Step::Down(below) => (below, level - 1),
             Step::Gone => return Ok(At::End(None)),
             Step::Here => return self.look_in(guard, descent, node, piece),
-            // The search is done alone.
-            Step::Astray => {
-                let Ended::Found(word) = self.search(guard, descent.key) else { return Ok(At::End(None)) };
-                return Ok(At::End(Some(word)));
-            }
         };
         self.prefetch(node.offset(region));
         Ok(At::Node(node, level, piece))

@@ -91,6 +91,9 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
             return Ok(Put::Again);
         }
         if parent.slice(medium, slot) == slice {
+            // A reader without the entry that lies below this one, which may have come just now,
+            // would take the new child for the first one.
+            parent.set_state(medium, parent.state(medium).counting());
             parent.set_word(medium, slot, entry.0);
             // PERSIST: a hint, which no other change depends on.
             region.persist(parent.line_of(slot));

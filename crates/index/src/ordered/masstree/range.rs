@@ -64,12 +64,11 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         while let Some((slice, word)) = walk.next() {
             each(word);
             seen += 1;
-            // Behind an unsound record, whose key may be another's, there is no place to stop at.
             if seen >= at_least
-                && (Self::INLINE || K::is_sound(guard, word))
-                && let Some(key) = self.key_at(guard, slice, word)
+                && let Some(place) =
+                    walk.low.place_behind::<M, K>(guard, word, self.key_at(guard, slice, word).as_deref())
             {
-                return Place::After(Box::from(&*key));
+                return place;
             }
         }
         Place::End

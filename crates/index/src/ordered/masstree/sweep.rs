@@ -98,21 +98,16 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         next.set_joining(medium, Entry::node(0, level, node.offset(region)));
         // PERSIST: what the node takes over, before entries are there: see `mend_join`.
         region.persist(next.head());
-        // The first entry of a covered node takes the place of the next one's, if there is room.
-        let is_covered = level > 0 && self.is_covered(node, next);
-        let has_room = next.permutation(medium).len() < self.tree.width;
-        let needed = if is_covered { usize::from(has_room) } else { usize::MAX };
-        for (position, slot) in node.permutation(medium).slots().take(needed).enumerate() {
-            self.put(next, position, (node.slice(medium, slot), node.word_at(medium, slot)));
+        if !(level > 0 && self.is_covered(node, next)) {
+            for (position, slot) in node.permutation(medium).slots().enumerate() {
+                self.put(next, position, (node.slice(medium, slot), node.word_at(medium, slot)));
+            }
+            // PERSIST: the entries, before keys are led there.
+            region.fence();
         }
-        // PERSIST: the entries, before keys are led there.
-        region.fence();
         self.freeze(node);
         next.set_low(medium, node.low(medium));
         next.set_joining(medium, Entry::NONE);
-        if is_covered && has_room {
-            self.take(next, 1);
-        }
         // PERSIST: low slice and mark, which lie in one line, before the other node's memory is
         // used again.
         region.persist(next.head());

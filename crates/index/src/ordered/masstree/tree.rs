@@ -41,13 +41,7 @@ pub(super) enum Step<'g> {
     Here,
     /// It was the last leaf of a layer that has no keys any more.
     Gone,
-    /// The node begins behind the slice. It is damaged, unless another way leads elsewhere.
-    Astray,
 }
-
-/// Ways from a root to a slice that lead astray, one after the other, after which a node is
-/// damaged.
-const ASTRAY: u32 = 16;
 
 impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// Prefetches all lines of a node.
@@ -148,7 +142,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         // A frozen node that is linked still may have been skipped by one that gave its range away.
         let is_before = slice < node.low(medium) && slice < self.low_of(node, level)?;
         if is_before && !node.state(medium).is_frozen() {
-            return Ok(Step::Astray);
+            return Err(self.damaged_node(node, "a node begins behind a key that is led to it"));
         }
         loop {
             let before = node.state(medium);
@@ -176,16 +170,6 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 },
                 None => Ok(Step::Here),
             };
-        }
-    }
-
-    /// Counts a way that has led astray to a node, which is damaged if all do.
-    #[cold]
-    fn count_astray(&self, node: Node<'_>, astray: &mut u32) -> Result<(), Damage> {
-        *astray += 1;
-        match *astray < ASTRAY {
-            true => Ok(()),
-            false => Err(self.damaged_node(node, "a node begins behind a key that is led to it")),
         }
     }
 
@@ -302,18 +286,13 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// The leaf of a slice in the layer below `root`; `None` if the layer has no keys any more.
     #[inline(always)]
     pub(super) fn leaf_for<'g>(&'g self, root: Node<'g>, slice: u64) -> Result<Option<Node<'g>>, Damage> {
-        let start = (root, root.shape(self.pool.medium()).level());
-        let ((mut node, mut level), mut astray) = (start, 0);
+        let (mut node, mut level) = (root, root.shape(self.pool.medium()).level());
         loop {
             match self.step(node, level, slice)? {
                 Step::Right(next) => node = next,
                 Step::Down(below) => (node, level) = (below, level - 1),
                 Step::Here => return Ok(Some(node)),
                 Step::Gone => return Ok(None),
-                Step::Astray => {
-                    self.count_astray(node, &mut astray)?;
-                    (node, level) = start;
-                }
             }
             self.prefetch(node.offset(self.pool.region()));
         }
@@ -327,17 +306,12 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         level: usize,
         slice: u64,
     ) -> Result<Option<Node<'g>>, Damage> {
-        let start = (root, root.shape(self.pool.medium()).level());
-        let ((mut node, mut at), mut astray) = (start, 0);
+        let (mut node, mut at) = (root, root.shape(self.pool.medium()).level());
         if at < level {
             return Ok(None);
         }
         loop {
             match self.step(node, at, slice)? {
-                Step::Astray => {
-                    self.count_astray(node, &mut astray)?;
-                    (node, at) = start;
-                }
                 Step::Right(next) => node = next,
                 Step::Down(_) if at == level => return Ok(Some(node)),
                 Step::Down(below) => (node, at) = (below, at - 1),

@@ -156,6 +156,44 @@ fn end_of_a_node_beside_a_split_is_no_damage() {
     }
 }
 
+/// A parent has taken over the range before its first entry, whose child is split at just that
+/// entry: a reader that goes by the entries of before does not take the new child for the first.
+#[test]
+fn reader_beside_a_split_at_a_parents_first_entry_finds_its_key() {
+    // The range of the last parent but one goes to the first child of the last one.
+    let make = || {
+        let power = Power::new();
+        let (index, mut model) = integers(&power, 3040);
+        let (guard, medium) = (power.pool.pin(), power.pool.medium());
+        let root = index.tree.first_layer().unwrap().root;
+        let last = index.tree.node_for(root, 1, 3030).unwrap().unwrap();
+        let end = last.low(medium);
+        let low = index.tree.node_for(root, 1, end - 1).unwrap().unwrap().low(medium);
+        // Four keys are left there, and four come before them.
+        for key in (low..end).step_by(10).chain((end + 40..end + 80).step_by(10)) {
+            assert_eq!(index.remove(&guard, &key), model.remove(&key));
+        }
+        for key in low..low + 4 {
+            assert_eq!(index.insert(&guard, &key, key + 1), Ok(Inserted::New));
+        }
+        let first = last.slice(medium, last.permutation(medium).slot(0));
+        assert_eq!((last.low(medium), first), (low, end), "a parent that has taken over a range");
+        drop(guard);
+        (power, index, (low, end))
+    };
+    held_up_anywhere(
+        make,
+        |(_, index, (low, _))| index.get_sound(&index.tree.pool.pin(), &(low + 2)),
+        |(_, index, (_, end))| {
+            let key = end + 5;
+            assert_eq!(index.insert(&index.tree.pool.pin(), &key, key + 1), Ok(Inserted::New));
+        },
+        |(_, index, (low, _)), found, steps| {
+            assert_eq!((found, index.damage()), (Ok(Some(low + 3)), None), "after {steps} steps");
+        },
+    );
+}
+
 /// A layer goes, and the leaf above it is empty. Before its thread looks at that, others remove the
 /// layer above, too, or make a new layer at the old one's place.
 #[test]
