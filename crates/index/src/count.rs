@@ -55,13 +55,11 @@ impl<M: Medium> Count<'_, M> {
     #[inline(always)]
     pub(crate) fn add_where(&self, thread_slot: u64, by: i64, passed: impl FnOnce(u64) -> bool) {
         let mode = self.word(MODE).load(self.medium.point("count.add"), Acquire);
-        let column = (mode & COLUMN) as usize;
         if mode & RECOUNTING == 0 && thread_slot < OWN {
             // No other thread writes this word. The mode may change meanwhile, but only to a
             // recount in the same column: any further change has to wait for the lock of this
             // bucket.
-            let word = &self.stripes[thread_slot as usize].0[column];
-            word.store(self.medium, word.load(self.medium, Relaxed).wrapping_add(by as u64), Relaxed);
+            self.add_own(thread_slot, by, mode);
         } else {
             self.add_shared(thread_slot, by, mode, passed);
         }
@@ -69,14 +67,25 @@ impl<M: Medium> Count<'_, M> {
 
     #[cold]
     fn add_shared(&self, thread_slot: u64, by: i64, mode: u64, passed: impl FnOnce(u64) -> bool) {
-        let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
-        let (line, column) = (&self.stripes[stripe as usize], (mode & COLUMN) as usize);
-        line.0[column].fetch_add(self.medium, by as u64, Relaxed);
+        self.add_to_column(thread_slot, by, mode);
         if mode & RECOUNTING != 0
             && passed(self.word(FRONTIER).load(self.medium.point("count.frontier"), Acquire))
         {
-            line.0[1 - column].fetch_add(self.medium, by as u64, Relaxed);
+            self.add_to_column(thread_slot, by, !mode);
         }
+    }
+
+    /// Adds keys to a column of a thread's own stripe. No other thread writes that word now.
+    #[inline(always)]
+    fn add_own(&self, thread_slot: u64, by: i64, column: u64) {
+        let word = &self.stripes[thread_slot as usize].0[(column & COLUMN) as usize];
+        word.store(self.medium, word.load(self.medium, Relaxed).wrapping_add(by as u64), Relaxed);
+    }
+
+    /// The stripe of a thread, which others may share.
+    fn stripe(&self, thread_slot: u64) -> &Line {
+        let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
+        &self.stripes[stripe as usize]
     }
 
     /// The column that is active, and whether a recount is in progress.
@@ -99,9 +108,7 @@ impl<M: Medium> Count<'_, M> {
                 self.add_to_column(thread_slot, by, column);
             }
         } else if thread_slot < OWN && !is_recounting {
-            // No other thread writes this word while the column is active.
-            let word = &self.stripes[thread_slot as usize].0[column as usize];
-            word.store(self.medium, word.load(self.medium, Relaxed).wrapping_add(by as u64), Relaxed);
+            self.add_own(thread_slot, by, column);
         } else {
             self.add_to_column(thread_slot, by, column);
         }
@@ -109,18 +116,13 @@ impl<M: Medium> Count<'_, M> {
 
     /// Adds keys to one column.
     pub(crate) fn add_to_column(&self, thread_slot: u64, by: i64, column: u64) {
-        let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
-        self.stripes[stripe as usize].0[(column & COLUMN) as usize].fetch_add(
-            self.medium,
-            by as u64,
-            Relaxed,
-        );
+        let word = &self.stripe(thread_slot).0[(column & COLUMN) as usize];
+        word.fetch_add(self.medium, by as u64, Relaxed);
     }
 
     /// Adds to a figure (0 to 5) that is kept beside the count: an estimate after a crash.
     pub(crate) fn add_figure(&self, thread_slot: u64, figure: usize, by: i64) {
-        let stripe = if thread_slot < OWN { thread_slot } else { OWN + thread_slot % SHARED };
-        self.stripes[stripe as usize].0[FIGURES + figure].fetch_add(self.medium, by as u64, Relaxed);
+        self.stripe(thread_slot).0[FIGURES + figure].fetch_add(self.medium, by as u64, Relaxed);
     }
 
     pub(crate) fn figure(&self, figure: usize) -> u64 {

@@ -19,13 +19,14 @@ pub enum Index {
     /// Adaptive radix tree (P-ART). Keeps keys in order, so the store has ranges:
     /// [`Store::range`](crate::Store::range).
     Art,
-    /// Height optimized trie (P-HOT): the ordered index with the least memory.
+    /// Height optimized trie (P-HOT): the ordered index with the least memory for byte strings.
     Hot,
     /// Masstree (P-Masstree): B-link trees of 15 keys a node, one for each 8 bytes of a key. The
     /// ordered index with the fastest ranges.
     Masstree,
-    /// Bw-tree (P-BwTree): pages behind a table of addresses, changed without locks, so that a
-    /// writer waits for nobody. Keeps keys in order.
+    /// Bw-tree (P-BwTree): pages behind a table of addresses, changed without locks: a writer waits
+    /// for nobody but a batch of writes to its keys. In a full pool, removals and updates take a
+    /// lock. Keeps keys in order.
     BwTree,
 }
 

@@ -58,9 +58,7 @@ impl<M: MappedMedium> Reads<M> {
         let removals = self.records().root.removals(key);
         let word = self.word(guard, key)?;
         let record = word.map_or(Ok(None), |word| self.visible_record(guard, word))?;
-        if self.records().settings.verify_reads {
-            record.as_ref().map_or(Ok(()), Record::verify)?;
-        }
+        record.as_ref().map_or(Ok(()), |record| self.verify(record))?;
         Ok(self.version_of(removals, record.as_ref()))
     }
 }

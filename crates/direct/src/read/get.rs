@@ -80,10 +80,7 @@ impl<M: MappedMedium> Reads<M> {
     /// match.
     #[cold]
     pub(crate) fn expired<'g>(&self, record: &Record<'_>) -> Result<Option<Record<'g>>, ReadError> {
-        if self.records().settings.verify_reads {
-            record.verify()?;
-        }
-        Ok(None)
+        self.verify(record).map(|()| None)
     }
 
     /// The record that counts, if a batch wrote `record`. The key of a [`Role::Stray`] record has
@@ -242,9 +239,7 @@ impl<M: MappedMedium> Reads<M> {
     ) -> Result<Option<Token>, ReadError> {
         let live = word.map_or(Ok(None), |word| self.live_record(guard, word))?;
         let Some(record) = live else { return Ok(None) };
-        if self.records().settings.verify_reads {
-            record.verify()?;
-        }
+        self.verify(&record)?;
         Ok(Some(record.token()))
     }
 }

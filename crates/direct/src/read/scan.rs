@@ -48,7 +48,10 @@ impl Skipped {
     /// The result of a scan that continues at `next`. Adds what it has passed to the `total` of the
     /// store: damage to the index as one record.
     pub(crate) fn at(self, next: Cursor, total: &AtomicU64) -> Result<Cursor, ReadError> {
-        total.fetch_add(self.records + u64::from(self.index.is_some()), Relaxed);
+        let passed = self.records + u64::from(self.index.is_some());
+        if passed > 0 {
+            total.fetch_add(passed, Relaxed);
+        }
         // It says more than damage to a record.
         let (first, records) = match self.index {
             Some(Damage { offset, what }) => (Some(corrupt(offset, what)), 0),

@@ -141,15 +141,12 @@ impl<'s, M: MappedMedium> Checks<'s, M> {
 
     pub(crate) fn salvage_all(&self, each: &mut Salvage<'_>) {
         let guard = self.pool().pin();
-        let (index, mut seen) = (&self.records().index, HashSet::new());
-        index.for_each(&guard, &mut |word| {
-            if index.ordered().is_some() {
-                seen.insert(word);
-            }
-            self.salvage(&guard, word, each);
-        });
+        let index = &self.records().index;
+        index.for_each(&guard, &mut |word| self.salvage(&guard, word, each));
         // What lies behind damage to a tree is reached from its other end, up to there.
         if let (Some(_), Some(ranges)) = (index.damage(), index.ordered()) {
+            let mut seen = HashSet::new();
+            index.for_each(&guard, &mut |word| _ = seen.insert(word));
             let (from, to) = (Bound::Unbounded, Bound::Unbounded);
             ranges.range(&guard, from, to, Direction::Backward, usize::MAX, &mut |word| {
                 if seen.insert(word) {

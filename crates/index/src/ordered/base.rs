@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Acquire;
 use terrace_medium::{Line, MappedMedium, Offset, Word};
-use terrace_pool::{Fixed, Marker, Pool};
+use terrace_pool::{Finding, Fixed, Marker, Pool};
 
 /// The root block of a tree.
 pub(super) type Root = [Line; 2];
@@ -39,6 +39,14 @@ pub(super) const BASE_BYTES: u64 = size_of::<Root>() as u64 + STRIPES * 64;
 fn root_check(kind: u64, stripes: u64) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     (kind ^ ODD).rotate_left(29) ^ stripes.wrapping_mul(ODD)
+}
+
+/// Findings after which a check stops: more of the same say nothing new.
+pub(super) const FINDINGS_MAX: usize = 1000;
+
+/// A finding in a tree.
+pub(super) fn finding(offset: u64, expected: impl Into<String>, found: impl Into<String>) -> Finding {
+    Finding::new(offset, "ordered tree", expected, found)
 }
 
 /// The handles that every operation of a tree needs.
@@ -127,6 +135,20 @@ impl<M: MappedMedium, K: OrderedKind> Base<M, K> {
     pub(super) fn mark_own(&self, marker: &mut Marker<'_>) {
         marker.mark(self.root.offset().raw(), size_of::<Root>());
         marker.mark(self.stripes_at(), STRIPES as usize * 64);
+    }
+
+    /// Ends a check that found so many keys: adds the damage that was met, and a wrong count if
+    /// there is nothing else.
+    pub(super) fn conclude(&self, mut findings: Vec<Finding>, keys: u64) -> Vec<Finding> {
+        if let Some(damage) = self.damage.get() {
+            findings.push(finding(damage.offset, "an undamaged index", damage.what));
+        }
+        let counted = self.count().len();
+        if findings.is_empty() && counted != keys {
+            let expected = format!("a count of {keys} keys");
+            findings.push(finding(self.stripes_at(), expected, format!("{counted}")));
+        }
+        findings
     }
 
     #[cold]

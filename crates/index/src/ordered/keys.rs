@@ -94,6 +94,19 @@ pub(crate) mod sealed {
     }
 }
 
+/// The key of which a tree with inline integers has the head, its first eight bytes, and the word;
+/// `None` if there is no sound record.
+#[inline(always)]
+pub(super) fn key_of_entry<'g, M: MappedMedium, K: OrderedKind>(
+    guard: &'g Guard<'_, M>,
+    (head, word): (u64, u64),
+) -> Option<KeyBytes<'g>> {
+    match K::LEAF_BYTES > 0 {
+        true => Some(KeyBytes::Integer(head.to_be_bytes())),
+        false => K::key_of(guard, word),
+    }
+}
+
 /// The word of a pair at `leaf`.
 #[inline(always)]
 pub(super) fn pair_word<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, leaf: u64) -> Option<&'g Word> {

@@ -1,5 +1,6 @@
 //! Checks every invariant that is visible while no thread writes.
 
+use super::super::base::{FINDINGS_MAX, finding};
 use super::super::keys::{KeyBytes, OrderedKind};
 use super::super::link::{LEAF, Link};
 use super::super::links::load;
@@ -9,9 +10,6 @@ use super::tree::Tree;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
-
-/// Findings after which a walk stops: more of the same say nothing new.
-const FINDINGS_MAX: usize = 1000;
 
 /// A check in progress.
 struct Check<'g, M: MappedMedium, K: OrderedKind> {
@@ -35,21 +33,13 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 break;
             }
         }
-        if let Some(damage) = self.damage.get() {
-            check.find(damage.offset, "an undamaged index", damage.what);
-        }
-        let counted = self.count().len();
-        if check.findings.is_empty() && counted != check.keys {
-            let expected = format!("a count of {} keys", check.keys);
-            check.find(self.stripes_at(), expected, format!("{counted}"));
-        }
-        check.findings
+        self.conclude(check.findings, check.keys)
     }
 }
 
 impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
     fn find(&mut self, offset: u64, expected: impl Into<String>, found: impl Into<String>) {
-        self.findings.push(Finding::new(offset, "ordered tree", expected, found));
+        self.findings.push(finding(offset, expected, found));
     }
 
     fn look_at(&mut self, (word, link): Slot<'g>, base: usize) {

@@ -50,7 +50,7 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
         if spot.entry.is_in_place() {
             return self.change_in_place(guard, spot.page.pid, key, decide);
         }
-        let overlay = self.tree.overlay_of(guard, &spot, true)?;
+        let overlay = self.tree.overlay_of(guard, &spot)?;
         let held = spot.page.find(guard, &overlay, key);
         let before = held.map(|held| held.word);
         let decision = decide(before);

@@ -13,6 +13,8 @@
 //! comes back either: a thread that has persisted one may clear its bit (*link and persist*, see
 //! `ordered/link`).
 
+use super::super::check::folded;
+
 /// Slots of a page at most.
 pub(super) const SLOTS_MAX: usize = 12;
 
@@ -56,14 +58,11 @@ pub(super) enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry(pub(super) u64);
 
-/// All bytes of a word but the check's, folded into one. So a changed byte always changes it.
+/// The check of all bytes of a word but its own. That of the word 0 is 0. So no changed byte makes a
+/// free entry one of a page.
 #[inline(always)]
 fn check(word: u64) -> u64 {
-    let bits = word & !(CHECK | DIRTY);
-    let halves = bits ^ bits >> 32;
-    let quarters = halves ^ halves >> 16;
-    // That of the word 0 is 0. So no changed byte makes a free entry one of a page.
-    ((quarters ^ quarters >> 8) & 0xff) << CHECK_AT
+    folded(word & !(CHECK | DIRTY)) << CHECK_AT
 }
 
 impl Entry {

@@ -165,7 +165,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         spot: &Spot<'g, K>,
         key: (&K::Key, &[u8]),
     ) -> Option<Held> {
-        let overlay = self.overlay_of(guard, spot, true).ok()?;
+        let overlay = self.overlay_of(guard, spot).ok()?;
         let held = spot.page.find(guard, &overlay, key);
         self.persist_in_place(spot);
         held
@@ -176,7 +176,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn search_soundly(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
         let bytes = K::bytes(key);
         let spot = self.descend(guard, Probe::at(&bytes), 0)?;
-        let overlay = self.overlay_of(guard, &spot, true)?;
+        let overlay = self.overlay_of(guard, &spot)?;
         let held = spot.page.find(guard, &overlay, (key, &bytes));
         self.persist_in_place(&spot);
         match held {

@@ -220,7 +220,7 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
                 Err(damaged) => Err(damaged),
             };
         };
-        let overlay = self.tree.overlay_of(guard, &spot, true)?;
+        let overlay = self.tree.overlay_of(guard, &spot)?;
         self.tree.check_content(guard, &spot)?;
         let held = spot.page.find(guard, &overlay, key);
         if held.is_none() {

@@ -39,7 +39,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// The keys of a leaf, of which nothing is damaged but records.
     pub(super) fn live(&self, guard: &Guard<'_, M>, spot: &Spot<'_, K>) -> Result<Vec<Live>, Damage> {
         self.check_content(guard, spot)?;
-        let overlay = self.overlay_of(guard, spot, true)?;
+        let overlay = self.overlay_of(guard, spot)?;
         let live = merged(guard, &spot.page, &overlay);
         self.persist_in_place(spot);
         if K::LEAF_BYTES == 0 && spot.entry.is_in_place() {
@@ -68,7 +68,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
 
     /// How many keys a page holds, or children.
     pub(super) fn count_in(&self, guard: &Guard<'_, M>, spot: &Spot<'_, K>) -> Result<usize, Damage> {
-        let overlay = self.overlay_of(guard, spot, true)?;
+        let overlay = self.overlay_of(guard, spot)?;
         Ok(overlay.count(spot.page.len))
     }
 }

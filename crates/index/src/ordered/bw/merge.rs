@@ -33,7 +33,7 @@ use super::find::Spot;
 use super::live::{Live, widened};
 use super::ops::BwTree;
 use super::page::{NO_PAGE, Pid, Probe, ROOT_PAGE};
-use super::post::children_of;
+use super::post::{children_of, inner_like};
 use super::room::leaf_like;
 use super::slots::before_body;
 use crate::{ChangeError, Damage};
@@ -339,9 +339,8 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
             return Ok(leaf_like(&spot.page, self.tree.live(guard, spot)?));
         }
         self.tree.check_content(guard, spot)?;
-        let page = &spot.page;
-        let ends = (page.low().to_vec(), page.high().map(<[u8]>::to_vec));
-        Ok(Content::inner::<K>((page.pid, page.level, page.sibling), ends, children_of(page)))
+        let (keys, children) = children_of(&spot.page);
+        Ok(inner_like(&spot.page, keys, children))
     }
 }
 

@@ -104,7 +104,11 @@ pub(super) fn children_of<K: OrderedKind>(page: &Page<'_, K>) -> (Vec<Vec<u8>>, 
 }
 
 /// The content of an inner page with these children in the place of its own.
-fn inner_like<K: OrderedKind>(page: &Page<'_, K>, keys: Vec<Vec<u8>>, children: Vec<Pid>) -> Content {
+pub(super) fn inner_like<K: OrderedKind>(
+    page: &Page<'_, K>,
+    keys: Vec<Vec<u8>>,
+    children: Vec<Pid>,
+) -> Content {
     let ends = (page.low().to_vec(), page.high().map(<[u8]>::to_vec));
     Content::inner::<K>((page.pid, page.level, page.sibling), ends, (keys, children))
 }

@@ -5,7 +5,7 @@
 //! fetched ahead, up to 16 at a time.
 
 use super::super::ends::End;
-use super::super::keys::OrderedKind;
+use super::super::keys::{OrderedKind, key_of_entry};
 use super::find::Spot;
 use super::live::Live;
 use super::ops::BwTree;
@@ -80,22 +80,14 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
         while let Some(live) = walk.next() {
             each(live.1);
             seen += 1;
+            let key = || key_of_entry::<M, K>(guard, live);
             if seen >= at_least
-                && let Some(place) =
-                    walk.low.place_behind::<M, K>(guard, live.1, self.key_of_live(guard, live).as_deref())
+                && let Some(place) = walk.low.place_behind::<M, K>(guard, live.1, key().as_deref())
             {
                 return place;
             }
         }
         Place::End
-    }
-
-    /// The key of what a leaf holds; `None` if its record is unsound.
-    pub(super) fn key_of_live(&self, guard: &Guard<'_, M>, (head, word): Live) -> Option<Vec<u8>> {
-        if K::LEAF_BYTES > 0 {
-            return Some(head.to_be_bytes().to_vec());
-        }
-        K::key_of(guard, word).map(|key| key.to_vec())
     }
 
     fn walk<'w, 'g>(
@@ -142,13 +134,13 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     /// Reads the next leaf. Returns false behind the last one, and where a damaged one is.
     fn read_page(&mut self) -> bool {
         let tree = &self.index.tree;
-        let spot = match &self.next {
+        let probe = match &self.next {
             Next::Nowhere => return false,
-            Next::At(key) => tree.descend_soundly(self.guard, Probe::at(key), 0),
-            Next::Before(key) => tree.descend_soundly(self.guard, Probe::before(key), 0),
-            Next::Last => tree.descend_soundly(self.guard, Probe::at(&TOP), 0),
+            Next::At(key) => Probe::at(key),
+            Next::Before(key) => Probe::before(key),
+            Next::Last => Probe::at(&TOP),
         };
-        let read = spot.and_then(|spot| self.read(&spot));
+        let read = tree.descend_soundly(self.guard, probe, 0).and_then(|spot| self.read(&spot));
         self.at = 0;
         if read.is_err() {
             (self.next, self.ready) = (Next::Nowhere, Vec::new());
@@ -180,7 +172,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     /// Whether a record stays among those that the walk visits: its key is admitted, or it is
     /// unsound, whatever its key is by now, and the caller reports it.
     fn stays(&self, live: &Live, admits: impl Fn(&[u8]) -> bool) -> bool {
-        self.index.key_of_live(self.guard, *live).is_none_or(|key| admits(&key))
+        key_of_entry::<M, K>(self.guard, *live).is_none_or(|key| admits(&key))
             || !K::is_sound(self.guard, live.1)
     }
 

@@ -88,7 +88,7 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
         if live.len() <= most {
             return Ok(0);
         }
-        let overlay = self.tree.overlay_of(guard, spot, true)?;
+        let overlay = self.tree.overlay_of(guard, spot)?;
         let has_come = |&live: &Live| overlay.held().any(|held| (held.head, held.word) == live);
         let first = live.iter().position(has_come).unwrap_or(0);
         let row = live[first..].iter().take_while(|&live| has_come(live)).count();

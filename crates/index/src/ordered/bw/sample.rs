@@ -1,6 +1,6 @@
 //! A random place (see `ordered/sample`).
 
-use super::super::keys::OrderedKind;
+use super::super::keys::{OrderedKind, key_of_entry};
 use super::super::sample::{next, sample};
 use super::live::Live;
 use super::ops::BwTree;
@@ -12,7 +12,7 @@ use terrace_pool::Guard;
 impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
     /// See [`PointIndex::random_place`](crate::PointIndex::random_place).
     pub(super) fn sample(&self, guard: &Guard<'_, M>, draw: u64) -> Place {
-        let key_of = |live| self.key_of_live(guard, live).map(Box::from);
+        let key_of = |live| key_of_entry::<M, K>(guard, live).map(|key| Box::from(&*key));
         sample(draw, |state| self.random_key(guard, state), key_of)
     }
 

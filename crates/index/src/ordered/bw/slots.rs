@@ -18,6 +18,7 @@ use super::entry::{Entry, SLOTS_MAX};
 use super::page::{Page, head_of, sealed};
 use super::tree::MOST_MAX;
 use crate::Damage;
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use terrace_medium::{LINE, Line, MappedMedium, Offset, Word};
 use terrace_pool::Guard;
@@ -332,7 +333,7 @@ impl<'g, K: OrderedKind> Page<'g, K> {
         guard: &'g Guard<'_, M>,
         overlay: &Overlay,
         (key, bytes): (&K::Key, &[u8]),
-        alike: std::ops::Range<usize>,
+        alike: Range<usize>,
     ) -> Option<Held> {
         let held =
             |nth: usize| Held { place: nth as Place, head: self.head(nth), word: self.word(guard, nth) };
@@ -365,12 +366,15 @@ impl<'g, K: OrderedKind> Page<'g, K> {
         overlay: &Overlay,
         bytes: &[u8],
     ) -> Option<Damage> {
+        if K::LEAF_BYTES > 0 {
+            return None;
+        }
         let head = head_of(bytes, self.skip);
         let is_unsound = |&word: &u64| !K::is_sound(guard, word);
         let is_alike = |held: &Held| held.head == head;
         let in_slots = overlay.held().filter(is_alike).map(|held| held.word).find(is_unsound);
         let record = in_slots.or_else(|| {
-            let (mut low, mut high) = (self.equal_heads(head).start, self.equal_heads(head).end);
+            let Range { start: mut low, end: mut high } = self.equal_heads(head);
             while low < high {
                 let middle = low.midpoint(high);
                 let Some(nth) = (middle..high).find(|&nth| !overlay.replaces(nth)) else {
@@ -379,7 +383,7 @@ impl<'g, K: OrderedKind> Page<'g, K> {
                 };
                 let word = self.word(guard, nth);
                 let there = K::key_of(guard, word);
-                if is_unsound(&word) || there.is_none() && K::LEAF_BYTES == 0 {
+                if is_unsound(&word) || there.is_none() {
                     return Some(word);
                 }
                 if there.is_some_and(|there| *there < *bytes) { low = nth + 1 } else { high = middle }

@@ -10,6 +10,7 @@
 //! by a compare-and-swap of its entry, so there is no list of free ones. A page that a thread had
 //! numbered but not linked, when it died, is found by the collector's walk (see `trace`).
 
+use super::super::check::folded;
 use super::super::keys::OrderedKind;
 use super::build::{INNER, LEAVES, no_memory};
 use super::entry::Entry;
@@ -44,8 +45,7 @@ const PLACE: u64 = DIRTY - 1;
 /// A word of the directory that names this offset, durable or not.
 pub(super) fn named(offset: u64) -> u64 {
     // That of no offset is 0. So no changed byte makes an unused word name something.
-    let folded = (0..7).fold(0, |sum, byte| sum ^ (offset >> (8 * byte)) & 0xff);
-    offset | folded << CHECK_AT
+    offset | folded(offset) << CHECK_AT
 }
 
 /// The offset that a word of the directory names; `None` if it names nothing sound.

@@ -19,7 +19,7 @@
 //! pinned since it has written it. So the walk ends those of an earlier generation of the pool, or
 //! of an epoch in which no thread is pinned any more; it names the others.
 
-use super::super::keys::OrderedKind;
+use super::super::keys::{OrderedKind, key_of_entry};
 use super::build::{BYTES, Block, INNER, LEAVES};
 use super::entry::{Entry, State};
 use super::find::Spot;
@@ -198,19 +198,15 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
     /// Names a leaf and what it holds, or what is behind `from`; that was counted already.
     fn visit_leaf(&mut self, spot: &Spot<'g, K>, from: Option<&Vec<u8>>) -> Result<(), Damage> {
         self.name_page(spot);
-        for (head, word) in self.index.tree.live(self.guard, spot)? {
+        for live in self.index.tree.live(self.guard, spot)? {
             if let Some(from) = from {
-                let is_before = match self.index.key_of_live(self.guard, (head, word)) {
-                    Some(key) => key < *from,
-                    None => false,
-                };
-                if is_before {
+                if key_of_entry::<M, K>(self.guard, live).is_some_and(|key| *key < from[..]) {
                     continue;
                 }
             } else {
                 self.keys += 1;
             }
-            (self.each)(self.marker, word);
+            (self.each)(self.marker, live.1);
         }
         Ok(())
     }

@@ -234,9 +234,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         &self,
         guard: &'g Guard<'_, M>,
         spot: &Spot<'g, K>,
-        is_checked: bool,
     ) -> Result<Overlay, Damage> {
-        match spot.page.overlay(guard, spot.entry, is_checked) {
+        match spot.page.overlay(guard, spot.entry, true) {
             Err(damage) => self.overlay_again(guard, spot, damage),
             overlay => overlay,
         }

@@ -1,6 +1,7 @@
 //! Checks every invariant that is visible while no thread writes.
 
-use super::super::keys::OrderedKind;
+use super::super::base::{FINDINGS_MAX, finding};
+use super::super::keys::{OrderedKind, key_of_entry};
 use super::find::Spot;
 use super::ops::BwTree;
 use super::page::{Pid, Probe, ROOT_PAGE};
@@ -8,9 +9,6 @@ use crate::Damage;
 use std::borrow::Borrow;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
-
-/// Findings after which a walk stops: more of the same say nothing new.
-const FINDINGS_MAX: usize = 1000;
 
 /// A check in progress.
 struct Check<'g, M: MappedMedium, K: OrderedKind> {
@@ -25,21 +23,13 @@ impl<M: MappedMedium, K: OrderedKind> BwTree<M, K> {
         let mut check = Check { index: self, guard, findings: Vec::new(), keys: 0 };
         // What is wrong on the way is noted as damage.
         let _ = check.look_at_levels();
-        if let Some(damage) = self.tree.damage.get() {
-            check.find(damage.offset, "an undamaged index", damage.what);
-        }
-        let counted = self.tree.count().len();
-        if check.findings.is_empty() && counted != check.keys {
-            let expected = format!("a count of {} keys", check.keys);
-            check.find(self.tree.stripes_at(), expected, format!("{counted}"));
-        }
-        check.findings
+        self.tree.conclude(check.findings, check.keys)
     }
 }
 
 impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
     fn find(&mut self, offset: u64, expected: impl Into<String>, found: impl Into<String>) {
-        self.findings.push(Finding::new(offset, "ordered tree", expected, found));
+        self.findings.push(finding(offset, expected, found));
     }
 
     fn look_at_levels(&mut self) -> Result<(), Damage> {
@@ -96,10 +86,10 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
 
     fn look_at_leaf(&mut self, spot: &Spot<'g, K>) -> Result<(), Damage> {
         let mut last: Option<Vec<u8>> = None;
-        for (head, word) in self.index.tree.live(self.guard, spot)? {
+        for live in self.index.tree.live(self.guard, spot)? {
             self.keys += 1;
-            let Some(key) = self.index.key_of_live(self.guard, (head, word)) else {
-                self.find(word, "a record with a key", "none");
+            let Some(key) = key_of_entry::<M, K>(self.guard, live).map(|key| key.to_vec()) else {
+                self.find(live.1, "a record with a key", "none");
                 continue;
             };
             if last.as_ref().is_some_and(|last| *last >= key) {
@@ -111,7 +101,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
             }
             let owned = K::owned(&key);
             let found = owned.as_ref().map(|key| self.index.tree.search(self.guard, key.borrow()));
-            if found != Some(Some(word)) {
+            if found != Some(Some(live.1)) {
                 self.find(spot.page.offset, "a key that a search finds", "one that it does not find");
             }
             if self.findings.len() >= FINDINGS_MAX {

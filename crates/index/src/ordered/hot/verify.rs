@@ -1,5 +1,6 @@
 //! Checks every invariant that is visible while no thread writes.
 
+use super::super::base::{FINDINGS_MAX, finding};
 use super::super::keys::OrderedKind;
 use super::super::link::{LEAF, Link};
 use super::find::Ended;
@@ -7,9 +8,6 @@ use super::node::Node;
 use super::tree::Tree;
 use terrace_medium::{MappedMedium, Word};
 use terrace_pool::{Finding, Guard};
-
-/// Findings after which a walk stops: more of the same say nothing new.
-const FINDINGS_MAX: usize = 1000;
 
 /// A link that was not followed yet, and the first position that may lie behind it.
 type Pending<'g> = (&'g Word, u32);
@@ -35,21 +33,13 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 break;
             }
         }
-        if let Some(damage) = self.damage.get() {
-            check.find(damage.offset, "an undamaged index", damage.what);
-        }
-        let counted = self.count().len();
-        if check.findings.is_empty() && counted != check.keys {
-            let expected = format!("a count of {} keys", check.keys);
-            check.find(self.stripes_at(), expected, format!("{counted}"));
-        }
-        check.findings
+        self.conclude(check.findings, check.keys)
     }
 }
 
 impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
     fn find(&mut self, offset: u64, expected: impl Into<String>, found: impl Into<String>) {
-        self.findings.push(Finding::new(offset, "ordered tree", expected, found));
+        self.findings.push(finding(offset, expected, found));
     }
 
     fn look_at(&mut self, (word, least): Pending<'g>) {

@@ -210,9 +210,8 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         while level > 0 {
             let first = firsts[firsts.len() - 1];
             let locked = self.lock(guard, first, (level, depth))?;
-            let Some(slot) = first.permutation(medium).slots().next() else { break };
-            let entry = (first.slice(medium, slot), first.entry(medium, slot));
-            firsts.push(tree.node_of(first, entry, level - 1)?);
+            let Some(child) = tree.first_child(first, level)? else { break };
+            firsts.push(child);
             locked.release();
             level -= 1;
         }

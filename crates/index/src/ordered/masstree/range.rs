@@ -6,7 +6,7 @@
 //! costs neither a key nor a second visit. The memory of a leaf's records is fetched side by side.
 
 use super::super::ends::End;
-use super::super::keys::{KeyBytes, OrderedKind};
+use super::super::keys::{OrderedKind, key_of_entry};
 use super::entry::{Entry, SLICE};
 use super::frame::{Edge, Edges, Frame, Item};
 use super::node::Node;
@@ -61,25 +61,17 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
         let Some(low) = End::of_place(from) else { return Place::End };
         let mut walk = self.walk(guard, (low, End::NONE), Direction::Forward, at_least);
         let mut seen = 0;
-        while let Some((slice, word)) = walk.next() {
-            each(word);
+        while let Some(entry) = walk.next() {
+            each(entry.1);
             seen += 1;
+            let key = || key_of_entry::<M, K>(guard, entry);
             if seen >= at_least
-                && let Some(place) =
-                    walk.low.place_behind::<M, K>(guard, word, self.key_at(guard, slice, word).as_deref())
+                && let Some(place) = walk.low.place_behind::<M, K>(guard, entry.1, key().as_deref())
             {
                 return place;
             }
         }
         Place::End
-    }
-
-    /// The key of a leaf's entry; `None` if there is no sound record.
-    pub(super) fn key_at<'k>(&self, guard: &'k Guard<'_, M>, slice: u64, word: u64) -> Option<KeyBytes<'k>> {
-        match Self::INLINE {
-            true => Some(KeyBytes::Integer(slice.to_be_bytes())),
-            false => K::key_of(guard, word),
-        }
     }
 
     fn walk<'w>(

@@ -1,6 +1,6 @@
 //! A random place (see `ordered/sample`).
 
-use super::super::keys::OrderedKind;
+use super::super::keys::{OrderedKind, key_of_entry};
 use super::super::sample::{next, sample};
 use super::entry::Entry;
 use super::node::Node;
@@ -13,7 +13,7 @@ use terrace_pool::Guard;
 impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// See [`PointIndex::random_place`](crate::PointIndex::random_place).
     pub(super) fn sample(&self, guard: &Guard<'_, M>, draw: u64) -> Place {
-        let key_of = |(slice, word)| self.key_at(guard, slice, word).map(|key| Box::from(&*key));
+        let key_of = |entry| key_of_entry::<M, K>(guard, entry).map(|key| Box::from(&*key));
         sample(draw, |state| self.random_entry(state), key_of)
     }
 

@@ -123,7 +123,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
                 let old = node.permutation(medium);
                 let left = old.slots().take_while(|&slot| node.slice(medium, slot) < high).count();
                 let new = old.cut(left);
-                node.set_state(medium, state.changing(old, new).with_splitting(true));
+                node.set_state(medium, state.changing(old, new));
                 node.set_permutation(medium, new);
             }
         }

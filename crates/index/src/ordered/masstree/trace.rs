@@ -92,11 +92,8 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
             self.nodes[usize::from(at.0 > 0)] += 1;
             if at.0 == 0 {
                 self.visit_leaf(node, at.1)?;
-            } else if below.is_none()
-                && let Some(slot) = node.permutation(medium).slots().next()
-            {
-                let entry = (node.slice(medium, slot), node.entry(medium, slot));
-                below = Some(tree.node_of(node, entry, at.0 - 1)?);
+            } else if below.is_none() {
+                below = tree.first_child(node, at.0)?;
             }
             if node.next(medium).is_none() {
                 return Ok(below);

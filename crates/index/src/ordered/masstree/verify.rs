@@ -1,5 +1,6 @@
 //! Checks every invariant that is visible while no thread writes.
 
+use super::super::base::{FINDINGS_MAX, finding};
 use super::super::keys::OrderedKind;
 use super::entry::{Entry, Piece};
 use super::node::Node;
@@ -7,9 +8,6 @@ use super::tree::Tree;
 use crate::Damage;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard};
-
-/// Findings after which a walk stops: more of the same say nothing new.
-const FINDINGS_MAX: usize = 1000;
 
 /// A check in progress.
 struct Check<'g, M: MappedMedium, K: OrderedKind> {
@@ -33,21 +31,13 @@ impl<'g, M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 break;
             }
         }
-        if let Some(damage) = self.damage.get() {
-            check.find(damage.offset, "an undamaged index", damage.what);
-        }
-        let counted = self.count().len();
-        if check.findings.is_empty() && counted != check.keys {
-            let expected = format!("a count of {} keys", check.keys);
-            check.find(self.stripes_at(), expected, format!("{counted}"));
-        }
-        check.findings
+        self.conclude(check.findings, check.keys)
     }
 }
 
 impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
     fn find(&mut self, offset: u64, expected: impl Into<String>, found: impl Into<String>) {
-        self.findings.push(Finding::new(offset, "ordered tree", expected, found));
+        self.findings.push(finding(offset, expected, found));
     }
 
     fn look_at_layer(&mut self, root: Node<'g>, begin: &[u8]) -> Result<(), Damage> {
@@ -61,10 +51,8 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
                 tree.check_node(node, (level, shape.depth()))?;
                 self.look_at_head(node);
                 self.look_at_entries(node, (level, shape.depth()), &mut last, begin)?;
-                let slot = node.permutation(medium).slots().next().filter(|_| level > 0 && below.is_none());
-                if let Some(slot) = slot {
-                    let entry = (node.slice(medium, slot), node.entry(medium, slot));
-                    below = Some(tree.node_of(node, entry, level - 1)?);
+                if level > 0 && below.is_none() {
+                    below = tree.first_child(node, level)?;
                 }
                 if node.next(medium).is_none() || self.findings.len() > FINDINGS_MAX {
                     break;
