@@ -58,8 +58,8 @@ pub(super) enum State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry(pub(super) u64);
 
-/// The check of all bytes of a word but its own. That of the word 0 is 0. So no changed byte makes a
-/// free entry one of a page.
+/// The check of all bytes of a word but its own. That of the word 0 is 0. So no changed byte makes
+/// a free entry one of a page.
 #[inline(always)]
 fn check(word: u64) -> u64 {
     folded(word & !(CHECK | DIRTY)) << CHECK_AT
