@@ -21,8 +21,8 @@ pub enum Index {
     Art,
     /// Height optimized trie (P-HOT): the ordered index with the least memory for byte strings.
     Hot,
-    /// Masstree (P-Masstree): B-link trees of 15 keys a node, one for each 8 bytes of a key. The
-    /// ordered index with the fastest ranges.
+    /// Masstree (P-Masstree): B-link trees of 15 keys a node, one for each 8 bytes of a key. Keeps
+    /// keys in order.
     Masstree,
     /// Bw-tree (P-BwTree): pages behind a table of addresses, changed without locks: a writer waits
     /// for nobody but a batch of writes to its keys. In a full pool, removals and updates take a
@@ -79,8 +79,8 @@ impl Index {
         }
     }
 
-    /// The ordered index for a store of which nothing else is known: the one for ranges.
-    pub const ORDERED: Self = Self::Masstree;
+    /// The ordered index for a store of which nothing else is known.
+    pub const ORDERED: Self = Self::Art;
 
     /// The index with this name; `ordered` stands for [`Index::ORDERED`].
     pub fn named(name: &str) -> Option<Self> {

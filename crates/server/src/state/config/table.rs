@@ -194,7 +194,7 @@ pub static TABLE: &[Setting] = &[
     line(Key::MaxSize, ["max-size", "max-size", "TERRACE_MAX_SIZE"], Kind::Size { min: 0 }, "0", FIXED,
         "Size up to which the pool can grow while it is open; reserves only addresses; 0: 16 times its size, at least 64 GiB"),
     line(Key::Index, ["index", "index", "TERRACE_INDEX"], Kind::Choice(&["clht", "turbo", "rewo", "level", "art", "hot", "masstree", "bwtree", "ordered"]), "clht", FIXED,
-        "Index of a new pool; masstree, art, hot and bwtree keep keys in order; ordered: masstree"),
+        "Index of a new pool; art, hot, masstree and bwtree keep keys in order; ordered: art"),
     line(Key::IndexCache, ["index-cache", "index-cache", "TERRACE_INDEX_CACHE"], Kind::Sizes, "0", FIXED,
         "With the index rewo: memory for a cache of its keys, as in 1mb..64mb, between which it grows and shrinks with its use; 0: none. For pools slower than memory"),
     line(Key::Engine, ["engine", "engine", "TERRACE_ENGINE"], Kind::Choice(&["direct", "wip", "tiered"]), "direct", FIXED,
