@@ -79,6 +79,14 @@ impl<M: MappedMedium, K: OrderedKind> Base<M, K> {
         link: u64,
         own: [u64; 4],
     ) -> Result<Self, StoreError> {
+        let root = Self::create_unnamed(pool, link, own)?;
+        pool.set_root(name, kind, root)?;
+        Self::open(pool, Offset::new(root))
+    }
+
+    /// As `create_over`, of a tree that has no name of its own: part of another structure. Returns
+    /// the place of its root block, which is durable.
+    pub(super) fn create_unnamed(pool: &Pool<M>, link: u64, own: [u64; 4]) -> Result<u64, StoreError> {
         let guard = pool.pin();
         let stripes = guard.alloc(STRIPES as usize * 64)?;
         stripes.stream_lines(0, &[[0; 8]; STRIPES as usize]);
@@ -90,14 +98,11 @@ impl<M: MappedMedium, K: OrderedKind> Base<M, K> {
         first[ROOT_CHECK] = root_check(K::TAG, stripes.offset());
         second[4..].copy_from_slice(&own);
         root.stream_lines(0, &[first, second]);
-        // PERSIST: counters and root block before the root directory names them. A crash before
-        // that leaves blocks that the collector reclaims.
+        // PERSIST: counters and root block before anything names them. A crash before that leaves
+        // blocks that the collector reclaims.
         let fence = guard.fence();
         let _ = stripes.fenced(&fence).into_offset();
-        let root = root.fenced(&fence).into_offset();
-        pool.set_root(name, kind, root)?;
-        drop(guard);
-        Self::open(pool, Offset::new(root))
+        Ok(root.fenced(&fence).into_offset())
     }
 
     /// Opens the tree with this root block.

@@ -1,6 +1,7 @@
 //! The order of keys, and the leaves of trees.
 
 use super::link::is_offset;
+use super::sp::Borders;
 use crate::{Bytes, KeyKind, RecordKeys, U64};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{MappedMedium, Offset, Word};
@@ -15,6 +16,7 @@ pub trait OrderedKind: KeyKind + sealed::Order {}
 impl<K: sealed::Order> OrderedKind for K {}
 
 /// The bytes of a key, in which order it is compared: an integer's are big-endian.
+#[derive(Clone)]
 pub enum KeyBytes<'g> {
     Integer([u8; 8]),
     String(&'g [u8]),
@@ -58,6 +60,8 @@ pub(crate) mod sealed {
         fn owned(bytes: &[u8]) -> Option<Self::Owned>;
         /// A key that owns its bytes.
         type Owned: std::borrow::Borrow<Self::Key>;
+        /// The same keys where each word is a node that begins with the key.
+        type Borders: super::OrderedKind<Key = Self::Key>;
 
         /// Whether the index may hold this word.
         fn is_word(word: u64) -> bool;
@@ -126,6 +130,7 @@ impl sealed::Order for U64 {
     const TAG: u64 = u64::from_le_bytes(*b"treepair");
     const LEAF_BYTES: usize = 16;
     type Owned = u64;
+    type Borders = Self;
 
     #[inline(always)]
     fn byte(key: &u64, level: usize) -> Option<u8> {
@@ -203,6 +208,7 @@ impl<R: RecordKeys> sealed::Order for Bytes<R> {
     const TAG: u64 = u64::from_le_bytes(*b"treestrs");
     const LEAF_BYTES: usize = 0;
     type Owned = Vec<u8>;
+    type Borders = Bytes<Borders>;
 
     #[inline(always)]
     fn byte(key: &[u8], level: usize) -> Option<u8> {

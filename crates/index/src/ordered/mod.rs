@@ -12,6 +12,7 @@ mod links;
 mod masstree;
 mod obsolete;
 mod sample;
+mod sp;
 mod together;
 
 pub use art::Art;
@@ -19,3 +20,4 @@ pub use bw::{BwShape, BwTree};
 pub use hot::Hot;
 pub use keys::{KEY_MAX, OrderedKind};
 pub use masstree::Masstree;
+pub use sp::SpTree;

@@ -24,6 +24,8 @@ mod masstree_conformance;
 mod masstree_layers;
 mod rewo;
 mod rewo_conformance;
+mod sptree;
+mod sptree_conformance;
 mod stored;
 mod trees;
 mod turbo;

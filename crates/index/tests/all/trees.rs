@@ -63,13 +63,18 @@ pub(super) fn root_of<M: MappedMedium>(pool: &Pool<M>) -> u64 {
     pool.roots()[0].offset.expect("a root")
 }
 
-/// The nodes of a tree, with their sizes: its blocks without the root and the counters.
+/// The nodes of a tree, with their sizes: its blocks without the root and the counters, and without
+/// those of a tree that is part of it.
 pub(super) fn nodes<M: MappedMedium>(index: &impl PointIndex<Medium = M>) -> Vec<(u64, u64)> {
     let pool = index.pool();
-    let root = root_of(pool);
-    let stripes = word(pool, root + 24).load(pool.medium(), Relaxed);
+    let load = |at: u64| word(pool, at).load(pool.medium(), Relaxed);
     let mut blocks = pool.reachable(&mut |marker| index.trace(&pool.pin(), marker, |_, _| ()));
-    blocks.retain(|&(at, _)| at != root && at != stripes);
+    let kinds = [b"treepair", b"treestrs"].map(|kind| u64::from_le_bytes(*kind));
+    let is_root = |&&(at, bytes): &&(u64, u64)| bytes == 128 && kinds.contains(&load(at + 32));
+    let roots: Vec<u64> = blocks.iter().filter(is_root).map(|&(at, _)| at).collect();
+    assert!(roots.contains(&root_of(pool)), "the root of the tree");
+    let stripes: Vec<u64> = roots.iter().map(|root| load(root + 24)).collect();
+    blocks.retain(|(at, _)| !roots.contains(at) && !stripes.contains(at));
     blocks
 }
 

@@ -68,6 +68,7 @@
 mod change;
 mod entry;
 mod find;
+mod floor;
 mod frame;
 mod head;
 mod insert;

@@ -23,6 +23,29 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     /// # Panics
     /// If `width` is not in these bounds.
     pub fn with_width(pool: &Pool<M>, name: &str, width: usize) -> Result<Self, StoreError> {
+        Self::create_over(pool, width, |link, own| {
+            Base::<M, K>::create_over(pool, (name, Self::NAME), link, own)
+                .map(|base| base.root.offset().raw())
+        })
+    }
+
+    /// A tree that has no name: part of another structure, which keeps the place of its root block
+    /// ([`Masstree::root`]).
+    pub(in super::super) fn unnamed(pool: &Pool<M>) -> Result<Self, StoreError> {
+        Self::create_over(pool, WIDTH, |link, own| Base::<M, K>::create_unnamed(pool, link, own))
+    }
+
+    /// The place of its root block.
+    pub(in super::super) fn root(&self) -> u64 {
+        self.tree.root.offset().raw()
+    }
+
+    /// Makes the first leaf, and the root block by `create`, which gets the link to the leaf.
+    fn create_over(
+        pool: &Pool<M>,
+        width: usize,
+        create: impl FnOnce(u64, [u64; 4]) -> Result<u64, StoreError>,
+    ) -> Result<Self, StoreError> {
         assert!((WIDTH_MIN..=WIDTH).contains(&width), "nodes of {width} entries");
         let guard = pool.pin();
         // The first leaf comes before the tree has a name: none is ever without a leaf.
@@ -33,11 +56,18 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         // PERSIST: `create_over` fences before it names the tree. A crash before that leaves a
         // block that the collector reclaims.
         let leaf = fresh.fenced_later().into_offset();
-        let link = Entry::node(0, 0, leaf).0;
-        let base = Base::create_over(pool, (name, Self::NAME), link, [width as u64, 0, 0, 0]);
-        let base = base.inspect_err(|_| guard.free(leaf, NODE_BYTES))?;
-        let index = Self { tree: Tree { base, width } };
+        let root = create(Entry::node(0, 0, leaf).0, [width as u64, 0, 0, 0]);
+        let index = Self::open(pool, root.inspect_err(|_| guard.free(leaf, NODE_BYTES))?)?;
         index.count_node(&guard, 0, 1);
+        Ok(index)
+    }
+
+    /// The tree with this root block, after a start of its pool.
+    pub(in super::super) fn recover_at(pool: &Pool<M>, root: u64) -> Result<Self, StoreError> {
+        let index = Self::open(pool, root)?;
+        if !pool.is_read_only() && !pool.is_initialized() {
+            index.tree.count().recover();
+        }
         Ok(index)
     }
 
@@ -62,11 +92,7 @@ impl<M: MappedMedium, K: OrderedKind> Stored for Masstree<M, K> {
 
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
-        let index = Self::open(pool, root)?;
-        if !pool.is_read_only() && !pool.is_initialized() {
-            index.tree.count().recover();
-        }
-        Ok(Some(index))
+        Self::recover_at(pool, root).map(Some)
     }
 
     fn verify(&self, guard: &Guard<'_, M>) -> Vec<Finding> {

@@ -1,0 +1,98 @@
+//! What a node has at one time.
+
+use super::super::keys::{KeyBytes, OrderedKind};
+use super::border::Sought;
+use super::node::{Node, Pair, WIDTH, slots_of};
+use super::tree::Tree;
+use super::word::Entry;
+use crate::Damage;
+use std::cmp::Ordering::Less;
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, Lock};
+
+/// A key that was read, and its word. There is no key if its record is damaged.
+pub(super) struct Item<'g> {
+    pub(super) key: Option<KeyBytes<'g>>,
+    pub(super) integer: u64,
+    pub(super) word: u64,
+}
+
+/// What a node has at one time.
+pub(super) struct Content {
+    pairs: [Pair; WIDTH],
+    len: usize,
+    /// The end of the node's range; `None` if it is the last one.
+    pub(super) end: Option<u64>,
+    is_changing: bool,
+}
+
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
+    /// Reads a node; `None` if it was given away. What was read is durable.
+    pub(super) fn read(&self, node: Node<'_>) -> Result<Option<Content>, Damage> {
+        let medium = self.pool.medium();
+        loop {
+            if let Some(damage) = self.damaged_front(node) {
+                return Err(damage);
+            }
+            let (state, bitmap) = (node.state(medium), node.bitmap(medium));
+            let mut content =
+                Content { pairs: [(0, 0); WIDTH], len: 0, end: None, is_changing: state.is_changing() };
+            for slot in slots_of(bitmap) {
+                content.pairs[content.len] = node.pair::<K>(medium, slot);
+                content.len += 1;
+            }
+            content.end = self.end_of(node).map(|end| end.border);
+            if self.heir_of(node)?.is_some() {
+                return Ok(None);
+            }
+            if node.state(medium) == state && node.bitmap(medium) == bitmap {
+                self.persist_content(node);
+                return Ok(Some(content));
+            }
+        }
+    }
+
+    fn persist_content(&self, node: Node<'_>) {
+        if M::VOLATILE_CACHE && Lock::may_be_unfenced(node.lock().load_word(self.pool.medium())) {
+            self.persist_all(node);
+        }
+    }
+
+    /// The keys of a node in their order, without those that are another node's. Records whose keys
+    /// cannot be read come last.
+    pub(super) fn items<'g>(
+        &self,
+        guard: &'g Guard<'_, M>,
+        node: Node<'_>,
+        content: &Content,
+    ) -> Result<Vec<Item<'g>>, Damage> {
+        let pairs = &content.pairs[..content.len];
+        if !Self::INLINE {
+            pairs.iter().for_each(|&(_, word)| K::prefetch(guard, Entry(word).offset()));
+        }
+        let mut items = Vec::with_capacity(pairs.len());
+        for &(integer, word) in pairs {
+            if !Self::INLINE && !Entry(word).is_sound() {
+                self.damaged_node(node, "a slot does not fit its check");
+                continue;
+            }
+            let key = self.key_at(guard, (integer, word));
+            // A split or a join that goes on or was cut off leaves keys behind the end.
+            if let (true, Some(end), Some(key)) = (content.is_changing, content.end, &key)
+                && self.compare(guard, &Sought::new(key.clone()), (node, end))? != Less
+            {
+                continue;
+            }
+            let word = if Self::INLINE { word } else { K::word_of(guard, Entry(word).offset()) };
+            items.push(Item { key, integer, word });
+        }
+        match Self::INLINE {
+            true => items.sort_unstable_by_key(|item| item.integer),
+            false => items.sort_by(|one, other| match (&one.key, &other.key) {
+                (Some(one), Some(other)) => one.cmp(other),
+                (one, other) => other.is_some().cmp(&one.is_some()),
+            }),
+        }
+        Ok(items)
+    }
+}

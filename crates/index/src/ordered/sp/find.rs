@@ -1,0 +1,186 @@
+//! Reads of single keys.
+
+use super::super::keys::{Found, OrderedKind};
+use super::border::Sought;
+use super::node::{Node, slots_of};
+use super::tree::Tree;
+use super::word::{Entry, hash_bits, tag_of};
+use crate::Damage;
+use std::borrow::Borrow;
+use std::ops::Bound;
+use terrace_medium::MappedMedium;
+use terrace_pool::Guard;
+
+/// What is damaged in a node that does not fit its checks.
+const FRONT: &str = "the state, the bitmap or the tags of a node do not fit their checks";
+
+/// A key, as searches need it.
+pub(super) struct Probe<'k, Key: ?Sized> {
+    pub(super) key: &'k Key,
+    pub(super) hash: u64,
+    pub(super) sought: Sought<'k>,
+}
+
+/// The hash of a key with these bytes; `None` if no key has them.
+pub(super) fn hash_of<K: OrderedKind>(bytes: &[u8], seed: u64) -> Option<u64> {
+    K::owned(bytes).map(|key| K::hash(key.borrow(), seed))
+}
+
+/// The node of a key, which was not locked.
+pub(super) struct Spot<'g> {
+    pub(super) node: Node<'g>,
+    /// The key's word.
+    pub(super) found: Option<u64>,
+    /// Whether a node on its left led here: the top layer may not have it.
+    pub(super) is_unposted: bool,
+}
+
+/// What a node has for a key.
+pub(super) enum Seen<'g> {
+    /// The slot of the key, and its word.
+    Found(usize, u64),
+    Nothing,
+    /// Nothing: the key is in the range of this node.
+    Elsewhere(Node<'g>),
+}
+
+impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
+    #[inline(always)]
+    pub(super) fn probe<'k>(&self, key: &'k K::Key) -> Probe<'k, K::Key> {
+        let hash = K::hash(key, self.pool.hash_seed());
+        Probe { key, hash, sought: Sought::new(K::bytes(key)) }
+    }
+
+    /// The slot of a key among those of a bitmap, and its word. A slot whose damage may hide the
+    /// key is an error.
+    #[inline(always)]
+    pub(super) fn find_slot(
+        &self,
+        guard: &Guard<'_, M>,
+        node: Node<'_>,
+        bitmap: u64,
+        probe: &Probe<'_, K::Key>,
+    ) -> Result<Option<(usize, u64)>, Damage> {
+        let medium = self.pool.medium();
+        let mut unsound = None;
+        for slot in slots_of(node.tagged(medium, tag_of(probe.hash)) & bitmap) {
+            let (key, word) = node.pair::<K>(medium, slot);
+            if Self::INLINE {
+                if probe.sought.integer == key {
+                    return Ok(Some((slot, word)));
+                }
+                continue;
+            }
+            let entry = Entry(word);
+            if !entry.is_sound() {
+                unsound = Some((node.offset(self.pool.region()), "a slot does not fit its check"));
+            } else if entry.hash_bits() == hash_bits(probe.hash) {
+                match K::find(guard, entry.offset(), probe.key) {
+                    Found::Word(word) => return Ok(Some((slot, word))),
+                    Found::Other if K::is_sound(guard, entry.offset()) => {}
+                    Found::Other => unsound = Some((entry.offset(), "a record that may be the key's")),
+                }
+            }
+        }
+        match unsound {
+            None => Ok(None),
+            Some((offset, what)) => Err(Damage { offset, what }),
+        }
+    }
+
+    /// What a node has for a key, read without its lock.
+    #[inline(always)]
+    pub(super) fn look_up(
+        &self,
+        guard: &Guard<'_, M>,
+        node: Node<'_>,
+        probe: &Probe<'_, K::Key>,
+    ) -> Result<Seen<'_>, Damage> {
+        let medium = self.pool.medium();
+        loop {
+            let (before, bitmap) = (node.state(medium), node.bitmap(medium));
+            let found = self.find_slot(guard, node, bitmap, probe);
+            // A key that is found in a node that does not change is its own.
+            if !matches!(found, Ok(Some(_)) if before.is_settled())
+                && let Some(next) = self.way_on(guard, node, &probe.sought)?
+            {
+                return Ok(Seen::Elsewhere(next));
+            }
+            // What was read is of one time, if neither has changed. A bitmap that comes back means
+            // that no key was moved.
+            let is_admitted = node.admits(medium, bitmap);
+            let state = node.state(medium);
+            if state.counter() == before.counter() && node.bitmap(medium) == bitmap {
+                return match found? {
+                    _ if !is_admitted => Err(self.damaged_node(node, FRONT)),
+                    Some((slot, word)) => Ok(Seen::Found(slot, word)),
+                    None => Ok(Seen::Nothing),
+                };
+            }
+        }
+    }
+
+    /// The node of a key, and what it has for it.
+    #[inline(always)]
+    pub(super) fn locate(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K::Key>) -> Result<Spot<'_>, Damage> {
+        let mut node = self.floor(guard, Bound::Included(probe.key))?;
+        let mut is_unposted = false;
+        loop {
+            match self.look_up(guard, node, probe)? {
+                Seen::Elsewhere(next) => {
+                    is_unposted |= node.state(self.pool.medium()).is_settled();
+                    node = next;
+                }
+                Seen::Found(slot, word) => {
+                    self.persist_read(node, [slot]);
+                    return Ok(Spot { node, found: Some(word), is_unposted });
+                }
+                Seen::Nothing => {
+                    self.persist_read(node, []);
+                    return Ok(Spot { node, found: None, is_unposted });
+                }
+            }
+        }
+    }
+
+    /// See [`PointIndex::get_sound`](crate::PointIndex::get_sound).
+    #[inline(always)]
+    pub(super) fn search_soundly(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
+        let probe = self.probe(key);
+        let spot = self.locate(guard, &probe)?;
+        if spot.found.is_some() { Ok(spot.found) } else { self.absent(guard, spot.node, &probe.sought) }
+    }
+
+    /// A key was not found in a node: decides whether that is certain.
+    #[inline(never)]
+    pub(super) fn absent(
+        &self,
+        guard: &Guard<'_, M>,
+        node: Node<'_>,
+        sought: &Sought<'_>,
+    ) -> Result<Option<u64>, Damage> {
+        self.check_begin(guard, node, sought)?;
+        if let Some(damage) = self.damaged_front(node) {
+            return Err(damage);
+        }
+        // Damage above may have led to the wrong node.
+        let damage = self.damage.get().copied().or_else(|| crate::PointIndex::damage(&self.top));
+        damage.map_or(Ok(None), Err)
+    }
+
+    /// What is damaged in the state, the bitmap and the tags of a node.
+    #[inline(always)]
+    pub(super) fn damaged_front(&self, node: Node<'_>) -> Option<Damage> {
+        let medium = self.pool.medium();
+        loop {
+            let (state, bitmap) = (node.state(medium), node.bitmap(medium));
+            if state.is_sound() && node.admits_with_tags(medium, bitmap) {
+                return None;
+            }
+            // Another thread may have changed it meanwhile.
+            if node.state(medium) == state && node.bitmap(medium) == bitmap {
+                return Some(self.damaged_node(node, FRONT));
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Merges of nodes (4.4.5): a node that has few keys left gives them, and its range, to its left
+//! neighbour, or takes those of the right one.
+//!
+//! Under the locks of both: (1) the left node is marked as *changing*, with the right one as its
+//! partner, and gets copies of its pairs; (2) the right node is *frozen*, with the left one as its
+//! partner: from now on a search for its keys asks there whether they have moved; (3) the
+//! bitmap, the end and the next node of the left one, all in one line, which is durable as a
+//! prefix of the stores to it: its range moves when the end or the next node does; (4) the top
+//! layer's mapping of the right node is removed; (5) the mark goes; (6) the right node is retired.
+//! Each is durable before the next. What a death or a crash leaves is undone before (3) and
+//! completed after that, by the next thread that locks the left node (`lock`).
+
+use super::super::keys::OrderedKind;
+use super::border::{Sought, key_of_border};
+use super::node::{Node, node_bytes, slots_of};
+use super::ops::{JOINS, NODES, SpTree};
+use crate::{Damage, PointIndex};
+use std::borrow::Borrow;
+use std::ops::Bound;
+use terrace_medium::MappedMedium;
+use terrace_pool::{Guard, Locked};
+
+/// A node, and the next one.
+type Neighbours<'g> = (Node<'g>, Node<'g>);
+
+impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
+    /// A node with fewer keys looks for a neighbour to join.
+    pub(super) fn small(&self) -> usize {
+        self.tree.width / 4
+    }
+
+    /// Two nodes with more keys stay two.
+    fn most(&self) -> usize {
+        self.tree.width * 5 / 8
+    }
+
+    /// Joins a node of few keys with a neighbour. Returns whether it did.
+    pub(super) fn tidy(&self, guard: &Guard<'_, M>, node: Node<'_>) -> Result<bool, Damage> {
+        let (tree, medium) = (&self.tree, self.tree.pool.medium());
+        let lock = self.lock(guard, node)?;
+        let len = node.bitmap(medium).count_ones() as usize;
+        if node.state(medium).is_frozen() || len >= self.small() {
+            return Ok(false);
+        }
+        if let Some(end) = tree.end_of(node)
+            && self.join(guard, (node, tree.right_of_locked(node, end)?))?
+        {
+            return Ok(true);
+        }
+        lock.release();
+        let Some(left) = self.left_of(guard, node)? else { return Ok(false) };
+        let _lock = self.lock(guard, left)?;
+        let is_left = left.next(medium) == self.link_to(node) && !left.state(medium).is_frozen();
+        if is_left { self.join(guard, (left, node)) } else { Ok(false) }
+    }
+
+    /// The node on the left of a node, as it seems without a lock; `None` of the first one.
+    fn left_of<'g>(&'g self, guard: &'g Guard<'_, M>, node: Node<'g>) -> Result<Option<Node<'g>>, Damage> {
+        let tree = &self.tree;
+        if node == tree.first()? {
+            return Ok(None);
+        }
+        let low = node.low(tree.pool.medium());
+        let Some(border) = key_of_border::<M, K>(guard, low) else {
+            return Err(tree.damaged_node(node, "a border of a node does not fit its check"));
+        };
+        let Some(key) = K::owned(&border) else { return Ok(None) };
+        let from = tree.floor(guard, Bound::Excluded(key.borrow()))?;
+        tree.walk_before(guard, from, Some(&Sought::new(border))).map(Some)
+    }
+
+    /// Gives a node to its left neighbour, whose lock is held, if both are small enough.
+    fn join(&self, guard: &Guard<'_, M>, (left, right): Neighbours<'_>) -> Result<bool, Damage> {
+        let (tree, medium) = (&self.tree, self.tree.pool.medium());
+        let lock = self.lock(guard, right)?;
+        let len = |node: Node<'_>| node.bitmap(medium).count_ones() as usize;
+        let are_alike = left.counted(medium) == right.counted(medium);
+        let is_right = left.high(medium) == right.low(medium) && !right.state(medium).is_frozen();
+        // A recount in progress has passed either both or none.
+        if !is_right || !are_alike || len(left) + len(right) > self.most() {
+            return Ok(false);
+        }
+        // What is removed has to be retired.
+        if guard.reserve_retirements(3).is_err() {
+            return Ok(false);
+        }
+        let moved = self.copy(left, right);
+        let partner = left.offset(tree.pool.region());
+        right.set_state(medium, right.state(medium).frozen(partner));
+        // PERSIST: the right node says where its keys go, before they do.
+        tree.pool.region().persist(right.head());
+        left.publish(medium, left.bitmap(medium) | moved);
+        if !right.next(medium).is_none() {
+            left.set_high(medium, right.high(medium));
+        }
+        left.set_next(medium, right.next(medium));
+        self.finish_join(guard, (left, right), lock);
+        Ok(true)
+    }
+
+    /// Marks the left node, and copies the pairs of the right one to it. Returns their slots, which
+    /// are not published yet. All is durable.
+    fn copy(&self, left: Node<'_>, right: Node<'_>) -> u64 {
+        let region = self.tree.pool.region();
+        let medium = region.medium();
+        left.set_state(medium, left.state(medium).changing(right.offset(region)));
+        let mut moved = 0;
+        let free = slots_of(!left.bitmap(medium) & self.tree.all_slots());
+        for (from, to) in slots_of(right.bitmap(medium)).zip(free) {
+            self.fill(left, to, right.tag(medium, from), right.pair::<K>(medium, from));
+            moved |= 1 << to;
+        }
+        // PERSIST: the mark and the copies, before the right node is frozen.
+        region.persist(left.head());
+        moved
+    }
+
+    /// Ends what `join` began, from its third step on. Called under both locks.
+    pub(super) fn finish_join(
+        &self,
+        guard: &Guard<'_, M>,
+        (left, right): Neighbours<'_>,
+        lock: Locked<'_, M>,
+    ) {
+        let region = self.tree.pool.region();
+        let medium = region.medium();
+        // A thread may have died between the end and the next node.
+        left.set_next(medium, right.next(medium));
+        // PERSIST: the left node has the keys and the range, before no mapping leads to the right
+        // one.
+        region.persist(left.head());
+        let is_unmapped = self.unmap(guard, right);
+        lock.release();
+        left.set_state(medium, left.state(medium).settled());
+        // PERSIST: nobody looks for the right node from here any more, before it is retired.
+        region.persist(left.head());
+        if is_unmapped {
+            self.retire(guard, right);
+        }
+        self.tree.count().add_figure(guard.slot_index(), JOINS, 1);
+    }
+
+    /// Removes a node from the top layer, durably, and returns whether it is not there any more.
+    /// Behind damage it stays, and the node with it. Called under the node's lock.
+    fn unmap(&self, guard: &Guard<'_, M>, node: Node<'_>) -> bool {
+        let border = key_of_border::<M, K>(guard, node.low(self.tree.pool.medium()));
+        let Some(key) = border.and_then(|border| K::owned(&border)) else { return false };
+        let offset = node.offset(self.tree.pool.region());
+        self.tree.top.compare_and_swap(guard, key.borrow(), Some(offset), None).is_ok()
+    }
+
+    /// Retires a node and its border.
+    fn retire(&self, guard: &Guard<'_, M>, node: Node<'_>) {
+        self.tree.count().add_figure(guard.slot_index(), NODES, -1);
+        let (border, bytes) = node.border_block::<M, K>(guard);
+        if bytes > 0 {
+            guard.retire(border, bytes);
+        }
+        guard.retire(node.offset(self.tree.pool.region()), node_bytes::<K>());
+    }
+
+    /// Gives the top layer a node that it may not have. That is no change of a key: if there is no
+    /// memory for it, the way to the node stays a step longer.
+    pub(super) fn post(&self, guard: &Guard<'_, M>, node: Node<'_>) {
+        let (tree, medium) = (&self.tree, self.tree.pool.medium());
+        let border = key_of_border::<M, K>(guard, node.low(medium));
+        let Some(key) = border.and_then(|border| K::owned(&border)) else { return };
+        if tree.top.get(guard, key.borrow()).is_some() {
+            return;
+        }
+        // Under the lock, so that it is not joined meanwhile.
+        let Ok(_lock) = self.lock(guard, node) else { return };
+        if !node.state(medium).is_frozen() {
+            let _ = tree.top.insert(guard, key.borrow(), node.offset(tree.pool.region()));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Tests: SPTree's accesses to its medium, counted; its memory; and damage in its nodes.
+
+use crate::trees::{self, Model, NAME, Strings, fill, most_flushes, spread, tree};
+use terrace_conformance::never_flushes;
+use terrace_index::ordered::{OrderedKind, SpTree};
+use terrace_index::{PointIndex, Stored, U64};
+use terrace_medium::{Dram, MappedMedium, Pmem};
+use terrace_testkit::TappedShm;
+
+fn sptree<M: MappedMedium, K: OrderedKind>(bytes: u64) -> SpTree<M, K> {
+    tree(bytes)
+}
+
+/// A tree with nodes of at most so many keys.
+fn narrow<K: OrderedKind>(width: usize) -> SpTree<Dram, K> {
+    SpTree::with_width(&trees::pool(64 << 20), NAME, width).expect("room for a root")
+}
+
+#[test]
+fn change_of_an_integer_costs_its_lines() {
+    const KEYS: u64 = 20_000;
+    let index: SpTree<terrace_testkit::TappedPmem, U64> = sptree(64 << 20);
+    let guard = index.pool().pin();
+    let add = |key: u64| _ = index.insert(&guard, &spread(key), key).unwrap();
+    // Pair and tag; then the bit.
+    let (most, times) = most_flushes(&index, KEYS, &add);
+    assert!(most == (3, 2) && times > KEYS / 4, "inserts: {most:?}, {times} times");
+    let update = |key: u64| assert_eq!(index.update(&guard, &spread(key), !key), Some(key));
+    assert_eq!(most_flushes(&index, KEYS, &update), ((1, 1), KEYS), "updates");
+    let remove = |key: u64| assert_eq!(index.remove(&guard, &spread(key)), Some(!key));
+    let (most, times) = most_flushes(&index, KEYS, &remove);
+    assert!(most == (1, 1) && times > KEYS / 4, "removals: {most:?}, {times} times");
+}
+
+#[test]
+fn million_inserts_cost_at_most_4_write_backs_each() {
+    trees::million_inserts_cost(&sptree(256 << 20), (4.2, 2.2), 28.0);
+}
+
+#[test]
+fn gets_and_ranges_only_read() {
+    trees::gets_and_ranges_only_read(&sptree(64 << 20));
+}
+
+#[test]
+fn dram_and_shm_never_flush_or_fence() {
+    never_flushes(&sptree::<TappedShm, U64>(64 << 20), 100_000);
+}
+
+#[test]
+fn changes_deferred_are_fenced_once() {
+    trees::changes_deferred_are_fenced_once(&sptree(64 << 20), 70);
+}
+
+/// Removed keys of [`tree_of_nodes`].
+fn absent() -> Vec<Vec<u8>> {
+    (0..28).step_by(5).map(|byte| vec![b'f', byte * 9, b'x']).chain([b"long prefix".to_vec()]).collect()
+}
+
+/// A tree of byte strings with several nodes, prefixes of each other, and removed keys.
+fn tree_of_nodes() -> (SpTree<Dram, Strings>, Model) {
+    let index = narrow::<Strings>(8);
+    let mut keys: Vec<Vec<u8>> = (0..28).map(|byte| vec![b'f', byte * 9, b'x']).collect();
+    keys.extend([7, 8, 9, 15, 16, 17, 24, 25].map(|length| vec![b's'; length]));
+    keys.extend((0..9).map(|tail| [&b"edge-012"[..], &[tail]].concat()));
+    keys.extend(
+        [&b"edge-012"[..], b"", b"long prefix of a key, one", b"long prefix of a key, two"].map(Vec::from),
+    );
+    keys.extend([b"long prefix".to_vec()]);
+    let mut model = fill(&index, keys);
+    let guard = index.pool().pin();
+    for gone in absent() {
+        assert_eq!(index.remove(&guard, &gone), model.remove(&gone));
+    }
+    assert!(index.stats(&guard).nodes[0] > 4, "{:?}", index.stats(&guard));
+    drop(guard);
+    (index, model)
+}
+
+#[test]
+fn changed_byte_is_an_error_or_changes_no_answer() {
+    trees::changed_byte_is_an_error_or_changes_no_answer(
+        tree_of_nodes(),
+        &absent(),
+        b"long prefix of a key, s",
+        // Most slots are not in use.
+        |word| word != 0,
+    );
+}
+
+#[test]
+fn collection_frees_nothing_behind_a_damaged_link() {
+    trees::collection_frees_nothing_behind_a_damaged_link(&tree_of_nodes().0);
+}
+
+/// The link to the tree, leading to another place.
+fn link_to(sound: u64, target: u64) -> u64 {
+    let bits = sound & 0x7fff << 41 | target >> 3;
+    bits | (trees::folded(bits) ^ 0xff) << 56
+}
+
+#[test]
+fn link_into_pool_metadata_is_refused() {
+    trees::link_into_pool_metadata_is_refused(&sptree(4 << 20), link_to);
+}
+
+#[test]
+fn root_with_a_changed_word_is_refused() {
+    trees::root_with_a_changed_word_is_refused(
+        &sptree::<Dram, U64>(4 << 20),
+        &[(12, "a width that no node has")],
+    );
+}
+
+#[test]
+fn random_place_reaches_keys_alike() {
+    trees::random_place_reaches_keys_alike(&narrow::<U64>(8));
+}
+
+/// In a full pool all keys can be changed and removed; then there is room for as many again.
+#[test]
+fn full_pool_takes_changes_and_then_keys_again() {
+    takes_changes_when_full(&sptree::<Dram, U64>(1 << 20));
+    takes_changes_when_full(&sptree::<Pmem, U64>(1 << 20));
+}
+
+fn takes_changes_when_full<M: MappedMedium>(index: &SpTree<M, U64>) {
+    let pool = index.pool().clone();
+    let insert = |key| index.insert(&pool.pin(), &spread(key), key);
+    let first = (0..).find(|&key| insert(key).is_err()).unwrap();
+    assert!(first > 1000, "{first} keys");
+    let mut full = first;
+    for round in 0..2u64 {
+        (0..full).for_each(|key| {
+            assert_eq!(index.update(&pool.pin(), &spread(key), !key), Some(key));
+        });
+        (0..full).for_each(|key| assert_eq!(index.remove(&pool.pin(), &spread(key)), Some(!key)));
+        assert_eq!((index.len(), index.verify(&pool.pin())), (0, vec![]));
+        while pool.reclaim_blocking() {}
+        full = (0..full).find(|&key| insert(key).is_err()).unwrap_or(full);
+        assert!(full > first * 7 / 8, "{full} of {first} keys, round {round}");
+        assert_eq!((index.len(), index.verify(&pool.pin())), (full, vec![]));
+    }
+}
+
+/// Adds integers and removes them, in some order: the tree has a node or two then, and the pool all
+/// other memory.
+#[test]
+fn emptied_tree_gives_its_memory_back() {
+    const KEYS: u64 = 2000;
+    type Order = fn(u64) -> u64;
+    let orders: [Order; 4] = [|n| n, |n| KEYS - 1 - n, spread, |n| n * 7 % KEYS];
+    for width in [4, 8, 64] {
+        let index = narrow::<U64>(width);
+        let pool = index.pool().clone();
+        let mut used = Vec::new();
+        for (come, go) in orders.iter().flat_map(|come| orders.iter().map(move |go| (come, go))) {
+            let go = |n| if go(1) == spread(1) { come(n * 7 % KEYS) } else { come(go(n)) };
+            (0..KEYS).for_each(|n| _ = index.insert(&pool.pin(), &come(n), n).unwrap());
+            assert_eq!((index.len(), index.verify(&pool.pin())), (KEYS, vec![]));
+            (0..KEYS).for_each(|n| assert!(index.remove(&pool.pin(), &go(n)).is_some(), "{n}"));
+            assert_eq!((index.len(), index.verify(&pool.pin())), (0, vec![]));
+            let nodes = index.stats(&pool.pin()).nodes;
+            assert!(nodes[0] <= 2, "width {width}: {nodes:?}");
+            while pool.reclaim_blocking() {}
+            used.push(pool.space().used_by_blocks - 1152 * nodes[0]);
+        }
+        assert!(used.iter().max().unwrap() - used.iter().min().unwrap() < 64 << 10, "{used:?}");
+    }
+}
