@@ -3,7 +3,7 @@
 use crate::trees::{self, Model, NAME, Strings, fill, most_flushes, spread, tree};
 use terrace_conformance::never_flushes;
 use terrace_index::ordered::{OrderedKind, SpTree};
-use terrace_index::{PointIndex, Stored, U64};
+use terrace_index::{PointIndex, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem};
 use terrace_testkit::TappedShm;
 
@@ -120,51 +120,17 @@ fn random_place_reaches_keys_alike() {
 /// In a full pool all keys can be changed and removed; then there is room for as many again.
 #[test]
 fn full_pool_takes_changes_and_then_keys_again() {
-    takes_changes_when_full(&sptree::<Dram, U64>(1 << 20));
-    takes_changes_when_full(&sptree::<Pmem, U64>(1 << 20));
-}
-
-fn takes_changes_when_full<M: MappedMedium>(index: &SpTree<M, U64>) {
-    let pool = index.pool().clone();
-    let insert = |key| index.insert(&pool.pin(), &spread(key), key);
-    let first = (0..).find(|&key| insert(key).is_err()).unwrap();
-    assert!(first > 1000, "{first} keys");
-    let mut full = first;
-    for round in 0..2u64 {
-        (0..full).for_each(|key| {
-            assert_eq!(index.update(&pool.pin(), &spread(key), !key), Some(key));
-        });
-        (0..full).for_each(|key| assert_eq!(index.remove(&pool.pin(), &spread(key)), Some(!key)));
-        assert_eq!((index.len(), index.verify(&pool.pin())), (0, vec![]));
-        while pool.reclaim_blocking() {}
-        full = (0..full).find(|&key| insert(key).is_err()).unwrap_or(full);
-        assert!(full > first * 7 / 8, "{full} of {first} keys, round {round}");
-        assert_eq!((index.len(), index.verify(&pool.pin())), (full, vec![]));
-    }
+    trees::takes_changes_when_full(&sptree::<Dram, U64>(1 << 20));
+    trees::takes_changes_when_full(&sptree::<Pmem, U64>(1 << 20));
 }
 
 /// Adds integers and removes them, in some order: the tree has a node or two then, and the pool all
 /// other memory.
 #[test]
 fn emptied_tree_gives_its_memory_back() {
-    const KEYS: u64 = 2000;
-    type Order = fn(u64) -> u64;
-    let orders: [Order; 4] = [|n| n, |n| KEYS - 1 - n, spread, |n| n * 7 % KEYS];
     for width in [4, 8, 64] {
         let index = narrow::<U64>(width);
-        let pool = index.pool().clone();
-        let mut used = Vec::new();
-        for (come, go) in orders.iter().flat_map(|come| orders.iter().map(move |go| (come, go))) {
-            let go = |n| if go(1) == spread(1) { come(n * 7 % KEYS) } else { come(go(n)) };
-            (0..KEYS).for_each(|n| _ = index.insert(&pool.pin(), &come(n), n).unwrap());
-            assert_eq!((index.len(), index.verify(&pool.pin())), (KEYS, vec![]));
-            (0..KEYS).for_each(|n| assert!(index.remove(&pool.pin(), &go(n)).is_some(), "{n}"));
-            assert_eq!((index.len(), index.verify(&pool.pin())), (0, vec![]));
-            let nodes = index.stats(&pool.pin()).nodes;
-            assert!(nodes[0] <= 2, "width {width}: {nodes:?}");
-            while pool.reclaim_blocking() {}
-            used.push(pool.space().used_by_blocks - 1152 * nodes[0]);
-        }
+        let used = trees::used_once_emptied(&index, |nodes| nodes[0] <= 2, |nodes| 1152 * nodes[0]);
         assert!(used.iter().max().unwrap() - used.iter().min().unwrap() < 64 << 10, "{used:?}");
     }
 }

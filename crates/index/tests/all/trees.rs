@@ -438,6 +438,53 @@ pub(super) fn full_pool_refuses_growth_and_keeps_the_tree<I: Tree<Dram, U64>>(
     }
 }
 
+/// In a full pool all keys can be changed and removed; then there is room for nearly as many again:
+/// nodes are not as full as in a tree that has only grown.
+pub(super) fn takes_changes_when_full<M: MappedMedium>(index: &impl Tree<M, U64>) {
+    let pool = index.pool().clone();
+    let insert = |key| index.insert(&pool.pin(), &spread(key), key);
+    let first = (0..).find(|&key| insert(key).is_err()).unwrap();
+    assert!(first > 1000, "{first} keys");
+    let mut full = first;
+    for round in 0..2u64 {
+        (0..full).for_each(|key| {
+            assert_eq!(index.update(&pool.pin(), &spread(key), !key), Some(key));
+        });
+        (0..full).for_each(|key| assert_eq!(index.remove(&pool.pin(), &spread(key)), Some(!key)));
+        assert_eq!((index.len(), index.verify(&pool.pin())), (0, vec![]));
+        while pool.reclaim_blocking() {}
+        full = (0..full).find(|&key| insert(key).is_err()).unwrap_or(full);
+        assert!(full > first * 7 / 8, "{full} of {first} keys, round {round}");
+        assert_eq!((index.len(), index.verify(&pool.pin())), (full, vec![]));
+    }
+}
+
+/// Adds integers and removes them, in several orders. Few nodes are left each time, as `is_small`
+/// says. Returns the memory that is in use then, but for the `bytes` of those.
+pub(super) fn used_once_emptied(
+    index: &impl Tree<Dram, U64>,
+    is_small: impl Fn([u64; 4]) -> bool,
+    bytes: impl Fn([u64; 4]) -> u64,
+) -> Vec<u64> {
+    const KEYS: u64 = 2000;
+    type Order = fn(u64) -> u64;
+    let orders: [Order; 4] = [|n| n, |n| KEYS - 1 - n, spread, |n| n * 7 % KEYS];
+    let pool = index.pool().clone();
+    let pairs = orders.iter().flat_map(|come| orders.iter().map(move |go| (come, go)));
+    let used = pairs.map(|(come, go)| {
+        let go = |n| if go(1) == spread(1) { come(n * 7 % KEYS) } else { come(go(n)) };
+        (0..KEYS).for_each(|n| _ = index.insert(&pool.pin(), &come(n), n).unwrap());
+        assert_eq!((index.len(), index.verify(&pool.pin())), (KEYS, vec![]));
+        (0..KEYS).for_each(|n| assert!(index.remove(&pool.pin(), &go(n)).is_some(), "{n}"));
+        assert_eq!((index.len(), index.verify(&pool.pin())), (0, vec![]));
+        let nodes = index.stats(&pool.pin()).nodes;
+        assert!(is_small(nodes), "{nodes:?}");
+        while pool.reclaim_blocking() {}
+        pool.space().used_by_blocks - bytes(nodes)
+    });
+    used.collect()
+}
+
 pub(super) fn random_place_reaches_keys_alike(index: &impl Tree<Dram, U64>) {
     let guard = index.pool().pin();
     // One key far from all others, which share long paths.

@@ -23,16 +23,13 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
     /// # Panics
     /// If `width` is not in these bounds.
     pub fn with_width(pool: &Pool<M>, name: &str, width: usize) -> Result<Self, StoreError> {
-        Self::create_over(pool, width, |link, own| {
-            Base::<M, K>::create_over(pool, (name, Self::NAME), link, own)
-                .map(|base| base.root.offset().raw())
-        })
+        Self::make(pool, width, Some(name))
     }
 
     /// A tree that has no name: part of another structure, which keeps the place of its root block
     /// ([`Masstree::root`]).
     pub(in super::super) fn unnamed(pool: &Pool<M>) -> Result<Self, StoreError> {
-        Self::create_over(pool, WIDTH, |link, own| Base::<M, K>::create_unnamed(pool, link, own))
+        Self::make(pool, WIDTH, None)
     }
 
     /// The place of its root block.
@@ -40,12 +37,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         self.tree.root.offset().raw()
     }
 
-    /// Makes the first leaf, and the root block by `create`, which gets the link to the leaf.
-    fn create_over(
-        pool: &Pool<M>,
-        width: usize,
-        create: impl FnOnce(u64, [u64; 4]) -> Result<u64, StoreError>,
-    ) -> Result<Self, StoreError> {
+    fn make(pool: &Pool<M>, width: usize, name: Option<&str>) -> Result<Self, StoreError> {
         assert!((WIDTH_MIN..=WIDTH).contains(&width), "nodes of {width} entries");
         let guard = pool.pin();
         // The first leaf comes before the tree has a name: none is ever without a leaf.
@@ -53,10 +45,14 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         let content = Content { shape, next, high: 0, low: 0, last_entry: 0, entries: &[] };
         let fresh = guard.alloc(NODE_BYTES)?;
         fresh.stream_lines(0, &content.image());
-        // PERSIST: `create_over` fences before it names the tree. A crash before that leaves a
+        // PERSIST: `create_unnamed` fences before the tree has a name. A crash before that leaves a
         // block that the collector reclaims.
         let leaf = fresh.fenced_later().into_offset();
-        let root = create(Entry::node(0, 0, leaf).0, [width as u64, 0, 0, 0]);
+        let link = Entry::node(0, 0, leaf).0;
+        let root = Base::<M, K>::create_unnamed(pool, link, [width as u64, 0, 0, 0]).and_then(|root| {
+            name.map_or(Ok(()), |name| pool.set_root(name, Self::NAME, root))?;
+            Ok(root)
+        });
         let index = Self::open(pool, root.inspect_err(|_| guard.free(leaf, NODE_BYTES))?)?;
         index.count_node(&guard, 0, 1);
         Ok(index)

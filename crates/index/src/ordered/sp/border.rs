@@ -9,7 +9,6 @@
 //! ```
 
 use super::super::keys::{KeyBytes, OrderedKind};
-use super::node::Node;
 use super::word::Entry;
 use crate::RecordKeys;
 use std::sync::atomic::Ordering::Relaxed;
@@ -88,7 +87,7 @@ fn check_of(bytes: &[u8]) -> u32 {
 }
 
 /// The bytes of the block of a border.
-pub(super) fn block_bytes(len: usize) -> usize {
+fn block_bytes(len: usize) -> usize {
     PREFACE + len.next_multiple_of(8)
 }
 
@@ -126,18 +125,16 @@ impl RecordKeys for Borders {
     }
 }
 
-impl Node<'_> {
-    /// The bytes of the block of a node's low border; 0 if it has none of its own.
-    pub(super) fn border_block<M: MappedMedium, K: OrderedKind>(self, guard: &Guard<'_, M>) -> (u64, usize) {
-        let low = Entry(self.low(guard.pool().medium()));
-        if K::LEAF_BYTES > 0 || low.is_none() {
-            return (0, 0);
-        }
-        match border_bytes(guard, low.0) {
-            Some(bytes) => (low.offset(), block_bytes(bytes.len())),
-            None => (0, 0),
-        }
+/// The place and the size of the block of a border; `None` if it has none.
+pub(super) fn block_of<M: MappedMedium, K: OrderedKind>(
+    guard: &Guard<'_, M>,
+    border: u64,
+) -> Option<(u64, usize)> {
+    let link = Entry(border);
+    if K::LEAF_BYTES > 0 || link.is_none() {
+        return None;
     }
+    border_bytes(guard, border).map(|bytes| (link.offset(), block_bytes(bytes.len())))
 }
 
 #[cfg(test)]

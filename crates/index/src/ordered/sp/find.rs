@@ -164,8 +164,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             return Err(damage);
         }
         // Damage above may have led to the wrong node.
-        let damage = self.damage.get().copied().or_else(|| crate::PointIndex::damage(&self.top));
-        damage.map_or(Ok(None), Err)
+        self.damage_met().map_or(Ok(None), Err)
     }
 
     /// What is damaged in the state, the bitmap and the tags of a node.

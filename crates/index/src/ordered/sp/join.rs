@@ -11,12 +11,11 @@
 //! completed after that, by the next thread that locks the left node (`lock`).
 
 use super::super::keys::OrderedKind;
-use super::border::{Sought, key_of_border};
+use super::border::block_of;
 use super::node::{Node, node_bytes, slots_of};
 use super::ops::{JOINS, NODES, SpTree};
 use crate::{Damage, PointIndex};
 use std::borrow::Borrow;
-use std::ops::Bound;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Locked};
 
@@ -48,25 +47,10 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             return Ok(true);
         }
         lock.release();
-        let Some(left) = self.left_of(guard, node)? else { return Ok(false) };
+        let Some(left) = tree.node_before(guard, node)? else { return Ok(false) };
         let _lock = self.lock(guard, left)?;
         let is_left = left.next(medium) == self.link_to(node) && !left.state(medium).is_frozen();
         if is_left { self.join(guard, (left, node)) } else { Ok(false) }
-    }
-
-    /// The node on the left of a node, as it seems without a lock; `None` of the first one.
-    fn left_of<'g>(&'g self, guard: &'g Guard<'_, M>, node: Node<'g>) -> Result<Option<Node<'g>>, Damage> {
-        let tree = &self.tree;
-        if node == tree.first()? {
-            return Ok(None);
-        }
-        let low = node.low(tree.pool.medium());
-        let Some(border) = key_of_border::<M, K>(guard, low) else {
-            return Err(tree.damaged_node(node, "a border of a node does not fit its check"));
-        };
-        let Some(key) = K::owned(&border) else { return Ok(None) };
-        let from = tree.floor(guard, Bound::Excluded(key.borrow()))?;
-        tree.walk_before(guard, from, Some(&Sought::new(border))).map(Some)
     }
 
     /// Gives a node to its left neighbour, whose lock is held, if both are small enough.
@@ -143,8 +127,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
     /// Removes a node from the top layer, durably, and returns whether it is not there any more.
     /// Behind damage it stays, and the node with it. Called under the node's lock.
     fn unmap(&self, guard: &Guard<'_, M>, node: Node<'_>) -> bool {
-        let border = key_of_border::<M, K>(guard, node.low(self.tree.pool.medium()));
-        let Some(key) = border.and_then(|border| K::owned(&border)) else { return false };
+        let Some(key) = self.tree.mapped_key(guard, node) else { return false };
         let offset = node.offset(self.tree.pool.region());
         self.tree.top.compare_and_swap(guard, key.borrow(), Some(offset), None).is_ok()
     }
@@ -152,8 +135,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
     /// Retires a node and its border.
     fn retire(&self, guard: &Guard<'_, M>, node: Node<'_>) {
         self.tree.count().add_figure(guard.slot_index(), NODES, -1);
-        let (border, bytes) = node.border_block::<M, K>(guard);
-        if bytes > 0 {
+        if let Some((border, bytes)) = block_of::<M, K>(guard, node.low(self.tree.pool.medium())) {
             guard.retire(border, bytes);
         }
         guard.retire(node.offset(self.tree.pool.region()), node_bytes::<K>());
@@ -163,8 +145,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
     /// memory for it, the way to the node stays a step longer.
     pub(super) fn post(&self, guard: &Guard<'_, M>, node: Node<'_>) {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
-        let border = key_of_border::<M, K>(guard, node.low(medium));
-        let Some(key) = border.and_then(|border| K::owned(&border)) else { return };
+        let Some(key) = tree.mapped_key(guard, node) else { return };
         if tree.top.get(guard, key.borrow()).is_some() {
             return;
         }

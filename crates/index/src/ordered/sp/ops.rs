@@ -123,7 +123,7 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for SpTree<M, K> {
     }
 
     fn damage(&self) -> Option<Damage> {
-        self.tree.damage.get().copied().or_else(|| self.tree.top.damage())
+        self.tree.damage_met()
     }
 }
 

@@ -135,7 +135,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
             Target::End => Ok(None),
             Target::Begin => self.begin().map(Some),
             Target::Behind(node, border) => self.node_behind(node, border).map(Some),
-            Target::Before(node) => self.node_before(node),
+            Target::Before(node) => self.tree.node_before(self.guard, node),
         }
     }
 
@@ -147,9 +147,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         };
         let compared = match (target, &self.high.bytes) {
             (Target::Before(behind), _) => {
-                let low = behind.low(self.tree.pool.medium());
-                let bytes = key_of_border::<M, K>(self.guard, low);
-                let sought = Sought::new(bytes.ok_or_else(|| self.damaged_border(*behind))?);
+                let sought = Sought::new(self.tree.low_of(self.guard, *behind)?);
                 return Ok(self.tree.compare(self.guard, &sought, (node, end))? != Greater);
             }
             (_, Some(bytes)) => self.tree.compare(self.guard, &Sought::new(bytes.clone()), (node, end))?,
@@ -190,25 +188,8 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     /// The node that begins with a border, or has it in its range.
     fn node_behind(&self, node: Node<'g>, border: u64) -> Result<Node<'g>, Damage> {
         let bytes = key_of_border::<M, K>(self.guard, border);
-        let bytes = bytes.ok_or_else(|| self.damaged_border(node))?;
+        let bytes = bytes.ok_or_else(|| self.tree.damaged_border(node))?;
         self.node_of(node, &Sought::new(bytes))
-    }
-
-    /// The node of the keys below the low border of a node; `None` if there is none.
-    fn node_before(&self, node: Node<'g>) -> Result<Option<Node<'g>>, Damage> {
-        let (tree, guard) = (self.tree, self.guard);
-        if node == tree.first()? {
-            return Ok(None);
-        }
-        let bytes = key_of_border::<M, K>(guard, node.low(tree.pool.medium()));
-        let bytes = bytes.ok_or_else(|| self.damaged_border(node))?;
-        let Some(key) = K::owned(&bytes) else { return Ok(None) };
-        let from = tree.floor(guard, Bound::Excluded(key.borrow()))?;
-        tree.walk_before(guard, from, Some(&Sought::new(bytes))).map(Some)
-    }
-
-    fn damaged_border(&self, node: Node<'_>) -> Damage {
-        self.tree.damaged_node(node, "a border of a node does not fit its check")
     }
 
     /// Where the walk goes on behind a node.
@@ -220,7 +201,8 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
             return Ok(if is_last { Target::End } else { Target::Before(node) });
         }
         let Some(border) = content.end else { return Ok(Target::End) };
-        let bytes = key_of_border::<M, K>(self.guard, border).ok_or_else(|| self.damaged_border(node))?;
+        let bytes =
+            key_of_border::<M, K>(self.guard, border).ok_or_else(|| self.tree.damaged_border(node))?;
         Ok(if self.high.admits(&bytes, Less) { Target::Behind(node, border) } else { Target::End })
     }
 

@@ -1,7 +1,7 @@
 //! Splits of nodes (4.4.5).
 
 use super::super::keys::{KeyBytes, OrderedKind};
-use super::border::{between, block_bytes, make};
+use super::border::{between, block_of, make};
 use super::find::Probe;
 use super::node::{Content, Node, Pair, node_bytes, slots_of};
 use super::ops::{NODES, SPLITS, SpTree};
@@ -49,7 +49,8 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let (left, right) = slots.split_at(at);
         let low = self.border(guard, &left[at - 1].key, &right[0].key)?;
         let built = self.build(guard, node, low, right);
-        let right_at = built.inspect_err(|_| self.free_border(guard, low))?;
+        let free = |(border, bytes)| guard.free(border, bytes);
+        let right_at = built.inspect_err(|_| block_of::<M, K>(guard, low).map_or((), free))?;
         let kept =
             right.iter().fold(node.bitmap(self.tree.pool.medium()), |all, slot| all & !(1 << slot.slot));
         self.part(node, kept, low, Entry::link(right_at));
@@ -76,13 +77,6 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         match right.first_chunk() {
             Some(bytes) if Tree::<M, K>::INLINE => Ok(u64::from_be_bytes(*bytes)),
             _ => Ok(make(guard, between(left, right))?.0),
-        }
-    }
-
-    /// Frees a border that no node has.
-    fn free_border(&self, guard: &Guard<'_, M>, border: u64) {
-        if let Some(bytes) = super::border::border_bytes(guard, border).filter(|_| !Tree::<M, K>::INLINE) {
-            guard.free(Entry(border).offset(), block_bytes(bytes.len()));
         }
     }
 

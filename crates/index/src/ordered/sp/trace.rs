@@ -6,6 +6,7 @@
 //! different numbers are not joined.
 
 use super::super::keys::OrderedKind;
+use super::border::block_of;
 use super::node::{Node, node_bytes, slots_of};
 use super::ops::{NODES, SpTree};
 use super::tree::Tree;
@@ -77,8 +78,7 @@ impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'
         }
         self.nodes += 1;
         self.marker.mark(node.offset(tree.pool.region()), node_bytes::<K>());
-        let (border, bytes) = node.border_block::<M, K>(self.guard);
-        if bytes > 0 {
+        if let Some((border, bytes)) = block_of::<M, K>(self.guard, node.low(medium)) {
             self.marker.mark(border, bytes);
         }
         let bitmap = node.bitmap(medium);

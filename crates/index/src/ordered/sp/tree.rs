@@ -2,12 +2,13 @@
 //! of a key.
 
 use super::super::base::Base;
-use super::super::keys::OrderedKind;
+use super::super::keys::{KeyBytes, OrderedKind};
 use super::super::masstree::Masstree;
-use super::border::Sought;
+use super::border::{Sought, key_of_border};
 use super::node::{Node, WIDTH, bits_below};
 use super::word::Entry;
-use crate::Damage;
+use crate::{Damage, PointIndex};
+use std::borrow::Borrow;
 use std::cmp::Ordering::{Greater, Less};
 use std::ops::{Bound, Deref};
 use std::sync::atomic::Ordering::Acquire;
@@ -113,7 +114,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         (node, border): (Node<'_>, u64),
     ) -> Result<std::cmp::Ordering, Damage> {
         let compared = sought.compare::<M, K>(guard, border);
-        compared.ok_or_else(|| self.damaged_node(node, "a border of a node does not fit its check"))
+        compared.ok_or_else(|| self.damaged_border(node))
     }
 
     /// The end of a node's range, if a key lies behind it.
@@ -234,6 +235,42 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         let at = node.offset(self.pool.region());
         self.pool.region().prefetch(at);
         self.pool.region().prefetch(at + 64);
+    }
+
+    /// The bytes of the low border of a node.
+    pub(super) fn low_of<'g>(&self, guard: &'g Guard<'_, M>, node: Node<'_>) -> Result<KeyBytes<'g>, Damage> {
+        let low = key_of_border::<M, K>(guard, node.low(self.pool.medium()));
+        low.ok_or_else(|| self.damaged_border(node))
+    }
+
+    /// The low border of a node, as the key that the top layer has for it.
+    pub(super) fn mapped_key(&self, guard: &Guard<'_, M>, node: Node<'_>) -> Option<K::Owned> {
+        K::owned(&self.low_of(guard, node).ok()?)
+    }
+
+    /// The node of the keys just below a node, as it seems without a lock; `None` if there is none.
+    pub(super) fn node_before<'g>(
+        &'g self,
+        guard: &Guard<'_, M>,
+        node: Node<'g>,
+    ) -> Result<Option<Node<'g>>, Damage> {
+        if node == self.first()? {
+            return Ok(None);
+        }
+        let low = self.low_of(guard, node)?;
+        let Some(key) = K::owned(&low) else { return Ok(None) };
+        let from = self.floor(guard, Bound::Excluded(key.borrow()))?;
+        self.walk_before(guard, from, Some(&Sought::new(low))).map(Some)
+    }
+
+    /// The first damage that was met, here or in the top layer.
+    pub(super) fn damage_met(&self) -> Option<Damage> {
+        self.damage.get().copied().or_else(|| self.top.damage())
+    }
+
+    #[cold]
+    pub(super) fn damaged_border(&self, node: Node<'_>) -> Damage {
+        self.damaged_node(node, "a border of a node does not fit its check")
     }
 
     /// Walks from a node to that of the keys just below a border, or to the last one.

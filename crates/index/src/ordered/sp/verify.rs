@@ -63,7 +63,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
         let border = |border| key_of_border::<M, K>(self.guard, border);
         let (low, high) = (border(node.low(medium)), end.map(border));
         let (Some(low), None | Some(Some(_))) = (low, &high) else {
-            return Err(tree.damaged_node(node, "a border of a node does not fit its check"));
+            return Err(tree.damaged_border(node));
         };
         let high = high.flatten();
         let is_changing = node.state(medium).is_changing();
@@ -103,10 +103,9 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
 
     /// The top layer leads to a node, or does not have it.
     fn look_at_mapping(&mut self, node: Node<'g>) {
-        let (tree, medium) = (self.tree, self.tree.pool.medium());
+        let tree = self.tree;
         let at = node.offset(tree.pool.region());
-        let border = key_of_border::<M, K>(self.guard, node.low(medium));
-        let Some(key) = border.and_then(|border| K::owned(&border)) else { return };
+        let Some(key) = tree.mapped_key(self.guard, node) else { return };
         match tree.top.get(self.guard, key.borrow()) {
             Some(mapped) if mapped == at => self.mapped += 1,
             Some(mapped) => self.find(at, "its mapping in the top layer", format!("{mapped:#x}")),
