@@ -19,6 +19,8 @@ impl<M: MappedMedium> Claims<M> {
         let dead = self.pool().recover_dead();
         if self.records.check_writable().is_ok() && self.records.root.active() != 0 {
             self.finish_orphan_batch(&self.pool().pin());
+            // The thread may be one that does nothing else: what it retired would wait for ever.
+            self.pool().reclaim_nonblocking();
         }
         dead
     }

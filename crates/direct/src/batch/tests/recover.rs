@@ -102,3 +102,34 @@ fn unfinishable_batch_disables_writes() {
     store.root().set_active(0);
     assert_eq!(store.recover_dead(), 0);
 }
+
+#[test]
+fn idle_thread_that_has_finished_a_batch_holds_no_memory_up() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = PoolOptions::at(directory.path().join("pool")).size(4 << 20).shared(true);
+    let store = crate::tests::fixtures::open::<Shm>(options.create().unwrap(), settings()).unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let (end, may_end) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let finisher = &store;
+        scope.spawn(move || {
+            for value in [b"one", b"two"] {
+                let put = terrace_engine::Put { key: b"key", value, expires_at: None };
+                finisher.put(put, Durably::Store).unwrap();
+            }
+            assert!(finisher.pool().waiting_bytes() > 0, "the first record was retired");
+            let guard = finisher.pool().pin();
+            let block = Descriptor::alloc(&guard, 0).unwrap();
+            finisher.root().set_active(Descriptor::init(&guard, block, 0).offset());
+            drop(guard);
+            finisher.recover_dead();
+            done.send(()).unwrap();
+            may_end.recv().unwrap();
+        });
+        is_done.recv().unwrap();
+        while store.pool().reclaim_blocking() {}
+        let waiting = store.pool().waiting_bytes();
+        end.send(()).unwrap();
+        assert_eq!(waiting, 0);
+    });
+}
