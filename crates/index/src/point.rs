@@ -5,6 +5,7 @@ use crate::change::{
 };
 use crate::cursor::UNUSED_BITS;
 use crate::hash::{CacheBounds, CacheStats};
+use crate::layers::LayerStats;
 use crate::{KeyKind, Place};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, Pool, PoolFull, RootError};
@@ -238,6 +239,15 @@ pub trait PointIndex: Send + Sync {
 
     /// The cache's counters; `None` without a cache.
     fn cache(&self) -> Option<CacheStats> {
+        None
+    }
+
+    /// Gives the index layers in DRAM of at most this many bytes, if this kind of index has any and
+    /// the pool is exclusive; 0: none. From then on, all operations must go through this handle.
+    fn set_layers(&mut self, _bytes: u64) {}
+
+    /// What the layers in DRAM have and did; `None` without any.
+    fn layers(&self) -> Option<LayerStats> {
         None
     }
 
