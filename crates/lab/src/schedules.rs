@@ -2,8 +2,8 @@
 
 use crate::targets::{
     ArtBytes, ArtU64, Blocks, BwTreeBytes, BwTreeU64, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine,
-    HotBytes, HotU64, LevelBytes, LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, TurboBytes,
-    TurboU64,
+    HotBytes, HotU64, LevelBytes, LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, SpTreeBytes,
+    SpTreeU64, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use std::fmt;
@@ -313,7 +313,7 @@ impl ScheduleTarget {
 }
 
 /// All multi-threaded targets.
-pub static SCHEDULE_TARGETS: [ScheduleTarget; 20] = [
+pub static SCHEDULE_TARGETS: [ScheduleTarget; 22] = [
     ScheduleTarget::of::<ClhtU64>(),
     ScheduleTarget::of::<ClhtBytes>(),
     ScheduleTarget::of::<Cells>(),
@@ -334,6 +334,8 @@ pub static SCHEDULE_TARGETS: [ScheduleTarget; 20] = [
     ScheduleTarget::of::<BwTreeBytes>(),
     ScheduleTarget::of::<MasstreeU64>(),
     ScheduleTarget::of::<MasstreeBytes>(),
+    ScheduleTarget::of::<SpTreeU64>(),
+    ScheduleTarget::of::<SpTreeBytes>(),
 ];
 
 /// The multi-threaded target with this name.
@@ -356,6 +358,8 @@ fn scenario(name: &str, seed: ScheduleSeed) -> Scenario {
         ArtBytes::NAME => random_scenario::<ArtBytes>(seed),
         MasstreeU64::NAME => random_scenario::<MasstreeU64>(seed),
         MasstreeBytes::NAME => random_scenario::<MasstreeBytes>(seed),
+        SpTreeU64::NAME => random_scenario::<SpTreeU64>(seed),
+        SpTreeBytes::NAME => random_scenario::<SpTreeBytes>(seed),
         HotU64::NAME => random_scenario::<HotU64>(seed),
         HotBytes::NAME => random_scenario::<HotBytes>(seed),
         BwTreeU64::NAME => random_scenario::<BwTreeU64>(seed),

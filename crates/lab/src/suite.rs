@@ -3,7 +3,7 @@
 use crate::targets::{
     ArtBytes, ArtU64, BwTreeBytes, BwTreeU64, ClhtBytes, ClhtU64, DirectEngine, DiskEngine, Full, HotBytes,
     HotU64, LevelBytes, LevelU64, MasstreeBytes, MasstreeU64, PoolFile, RewoBytes, RewoU64, Roots,
-    TieredEngine, TurboBytes, TurboU64,
+    SpTreeBytes, SpTreeU64, TieredEngine, TurboBytes, TurboU64,
 };
 use std::collections::BTreeSet;
 use terrace_testkit::crash::{Fault, Finding, Lab, Outcome, Plan, Profile, Target};
@@ -56,7 +56,7 @@ const MEMORY_AND_FILE: &[Profile] =
 
 /// All targets. Their indices are part of the seeds of findings, so new ones are appended. Not a
 /// constant, which each crate that names it would compile again.
-pub static SUITES: [Suite; 22] = [
+pub static SUITES: [Suite; 24] = [
     Suite::of::<ClhtU64>(MEMORY),
     Suite::of::<ClhtBytes>(MEMORY),
     Suite::of::<Roots>(MEMORY_AND_FILE),
@@ -80,6 +80,8 @@ pub static SUITES: [Suite; 22] = [
     Suite::of::<BwTreeBytes>(MEMORY),
     Suite::of::<MasstreeU64>(MEMORY),
     Suite::of::<MasstreeBytes>(MEMORY),
+    Suite::of::<SpTreeU64>(MEMORY),
+    Suite::of::<SpTreeBytes>(MEMORY),
 ];
 
 /// The target with this name, and its index.

@@ -26,6 +26,7 @@ mod rewo;
 mod rewo_conformance;
 mod sptree;
 mod sptree_conformance;
+mod sptree_layers;
 mod stored;
 mod trees;
 mod turbo;

@@ -18,8 +18,8 @@ const TRIES: usize = 400;
 #[derive(Args)]
 pub(crate) struct Crash {
     /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, art,
-    /// art-bytes, hot, hot-bytes, bwtree, bwtree-bytes, masstree, masstree-bytes, direct, full,
-    /// files, tiered, disk, or all.
+    /// art-bytes, hot, hot-bytes, bwtree, bwtree-bytes, masstree, masstree-bytes, sptree,
+    /// sptree-bytes, direct, full, files, tiered, disk, or all.
     target: String,
     /// Number of distinct states to check, of each target under each profile.
     #[arg(long, default_value_t = 100_000)]

@@ -60,8 +60,8 @@ impl Effort {
 #[derive(Args)]
 pub(crate) struct Mutants {
     /// pool, clht, clht-bytes, turbo, turbo-bytes, rewo, rewo-bytes, level, level-bytes, art,
-    /// art-bytes, hot, hot-bytes, bwtree, bwtree-bytes, masstree, masstree-bytes, direct, full,
-    /// files, tiered, or all.
+    /// art-bytes, hot, hot-bytes, bwtree, bwtree-bytes, masstree, masstree-bytes, sptree,
+    /// sptree-bytes, direct, full, files, tiered, or all.
     target: String,
     /// Number of distinct states of each target after which a mutant has survived.
     #[arg(long, default_value_t = 200_000)]

@@ -22,7 +22,7 @@ const TRIES: usize = 3000;
 pub(crate) struct Schedules {
     /// clht, clht-bytes, clht-remote, cells, blocks, direct, turbo, turbo-bytes, rewo, rewo-bytes,
     /// level, level-bytes, art, art-bytes, hot, hot-bytes, bwtree, bwtree-bytes, masstree,
-    /// masstree-bytes, or all.
+    /// masstree-bytes, sptree, sptree-bytes, or all.
     target: String,
     /// Number of runs of each target, each with another scenario and schedule.
     #[arg(long, default_value_t = 10_000)]

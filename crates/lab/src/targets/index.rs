@@ -8,7 +8,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
-use terrace_index::ordered::{Art, BwShape, BwTree, Hot, Masstree, OrderedKind};
+use terrace_index::ordered::{Art, BwShape, BwTree, Hot, Masstree, OrderedKind, SpTree};
 use terrace_index::{
     CacheBounds, ChangeError, Deferred, Direction, IndexStats, Inserted, KeyKind, PointIndex, RangeIndex,
     StoreError, Stored, Swapped,
@@ -131,6 +131,35 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Masstree<M, K> {
     /// An empty tree, whose nodes have at most three entries.
     fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
         Self::with_width(pool, NAME, 3)
+    }
+    fn visit_range(
+        &self,
+        guard: &Guard<'_, M>,
+        (from, to): (&K::Key, &K::Key),
+        direction: Direction,
+        each: &mut dyn FnMut(u64),
+    ) {
+        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
+            each(word);
+            ControlFlow::Continue(())
+        });
+    }
+}
+
+impl<M: MappedMedium, K: LabKeys> LabIndex for SpTree<M, K> {
+    type Keys = K;
+    /// Those of a node of either kind, and of one of the top layer.
+    const BLOCKS: [usize; 4] = [1152, 640, 320, 64];
+    const RANGES: bool = true;
+    /// An empty tree, whose nodes have at most four keys.
+    fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
+        Self::with_width(pool, NAME, 4)
+    }
+    /// Sets layers in DRAM, in one run of two. In a shared pool they stay away. On weak memory there
+    /// are none: it knows nothing of the orderings of words that are not the medium's.
+    fn configure(&mut self, plan: &Plan) {
+        let is_weak = std::any::type_name::<M>().contains("::Weakened<");
+        self.set_layers(if is_weak { 0 } else { (plan.seed >> 43 & 1) << 20 });
     }
     fn visit_range(
         &self,
@@ -465,7 +494,7 @@ where
     /// a thread that still needs the old content has freed it too early. In turn, blocks of all
     /// sizes, or many unfenced blocks of one size, so that they include the block freed last.
     fn scribble(&self, sizes: u64) {
-        const LONGEST: usize = 1088;
+        const LONGEST: usize = 1152;
         // A bucket of ones looks moved, one of zeros looks empty.
         let junk = if sizes >> 20 & 1 == 0 { 0 } else { 0xff };
         let is_one_size = sizes >> 21 & 1 == 1;

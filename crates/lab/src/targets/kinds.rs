@@ -4,7 +4,7 @@ use super::histories::*;
 use super::index::Index;
 use super::trees;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
 use terrace_index::{Bytes, U64};
 use terrace_medium::MappedMedium;
 use terrace_testkit::TestRecord;
@@ -36,6 +36,10 @@ pub struct ArtBytes;
 pub struct MasstreeU64;
 /// P-Masstree with byte strings, and nodes of at most three.
 pub struct MasstreeBytes;
+/// SPTree with `u64` keys, and nodes of at most four.
+pub struct SpTreeU64;
+/// SPTree with byte strings, and nodes of at most four.
+pub struct SpTreeBytes;
 /// P-HOT with `u64` keys.
 pub struct HotU64;
 /// P-HOT with byte strings.
@@ -172,6 +176,26 @@ impl Target for MasstreeBytes {
     const NAME: &'static str = "masstree-bytes";
     const BYTES: (usize, usize) = (128 << 10, 128 << 10);
     type Subject<M: MappedMedium> = Index<Masstree<M, Bytes<TestRecord>>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<Bytes<TestRecord>>(seed)
+    }
+}
+
+impl Target for SpTreeU64 {
+    const NAME: &'static str = "sptree";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Index<SpTree<M, U64>>;
+
+    fn plan(seed: u64) -> Plan {
+        trees::plan::<U64>(seed)
+    }
+}
+
+impl Target for SpTreeBytes {
+    const NAME: &'static str = "sptree-bytes";
+    const BYTES: (usize, usize) = (128 << 10, 128 << 10);
+    type Subject<M: MappedMedium> = Index<SpTree<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
         trees::plan::<Bytes<TestRecord>>(seed)

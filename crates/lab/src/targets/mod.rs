@@ -23,7 +23,7 @@ pub use full::Full;
 pub use index::{RECOUNT, Resized};
 pub use kinds::{
     ArtBytes, ArtU64, BwTreeBytes, BwTreeU64, ClhtBytes, ClhtRemote, ClhtU64, HotBytes, HotU64, LevelBytes,
-    LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, TurboBytes, TurboU64,
+    LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, SpTreeBytes, SpTreeU64, TurboBytes, TurboU64,
 };
 pub use pool::Roots;
 pub use tiered::TieredEngine;

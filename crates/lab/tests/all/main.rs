@@ -6,10 +6,10 @@ macro_rules! on_each_index {
     ($integers:path, $strings:path) => {
         crate::on_each_index! {
             $integers: turbo "turbo", rewo "rewo", level "level", art "art", hot "hot",
-                bwtree "bwtree", masstree "masstree";
+                bwtree "bwtree", masstree "masstree", sptree "sptree";
             $strings: turbo_bytes "turbo-bytes", rewo_bytes "rewo-bytes", level_bytes "level-bytes",
                 art_bytes "art-bytes", hot_bytes "hot-bytes", bwtree_bytes "bwtree-bytes",
-                masstree_bytes "masstree-bytes";
+                masstree_bytes "masstree-bytes", sptree_bytes "sptree-bytes";
         }
     };
     ($($explore:path: $($test:ident $target:literal),+;)+) => {

@@ -77,6 +77,12 @@ fn masstree_survives_a_kill_and_then_a_power_failure() {
 }
 
 #[test]
+fn sptree_survives_a_kill_and_then_a_power_failure() {
+    assert_survives("sptree", 0..3, 32);
+    assert_survives("sptree-bytes", 0..2, 32);
+}
+
+#[test]
 fn pool_survives_a_kill_and_then_a_power_failure() {
     assert_survives("pool", 0..3, 32);
     // An open trusted a superblock that was not durable yet, and overwrote the other copy.

@@ -18,7 +18,7 @@ use terrace_pool::{Guard, PoolFull};
 /// The bytes before those of the string.
 const PREFACE: usize = 8;
 /// The word of a node's first line that has its low border.
-const LOW: usize = 6;
+pub(super) const LOW: usize = 6;
 
 /// What a search looks for: a key, or a place between keys.
 pub(super) struct Sought<'k> {

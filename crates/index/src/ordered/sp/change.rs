@@ -1,7 +1,7 @@
 //! Changes of single keys (4.4.4).
 
 use super::super::keys::{KEY_MAX, KeyBytes, OrderedKind};
-use super::find::Probe;
+use super::find::{Probe, Way};
 use super::lock::Held;
 use super::node::{Node, Pair};
 use super::ops::SpTree;
@@ -40,8 +40,15 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         decide: &impl Fn(Option<u64>) -> Decision,
     ) -> Tried<Option<u64>> {
         let tree = &self.tree;
+        // What the layers in DRAM are told below is where it was as long as they are pinned.
+        let _pinned = tree.layers.as_ref().map(|layers| layers.pin());
         // What is to be kept takes no lock.
-        let spot = tree.locate(guard, probe)?;
+        let way = tree.way_to(guard, probe)?;
+        let is_certain = matches!(way, Way::Absent(_));
+        if is_certain && matches!(decide(None), Decision::Keep | Decision::Set(None)) {
+            return Ok(Some(None));
+        }
+        let spot = tree.locate(guard, way, probe)?;
         match (spot.found, decide(spot.found)) {
             (Some(_), Decision::Keep) => return Ok(Some(spot.found)),
             (None, Decision::Keep | Decision::Set(None)) => {
@@ -119,6 +126,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             self.post(guard, right);
             return Ok(None);
         }
+        self.tell_layers(guard, (node, held.mnode), probe.hash);
         let slot = free.trailing_zeros() as usize;
         self.fill(node, slot, tag_of(probe.hash), self.pair_of(probe, word));
         // PERSIST: the pair and its tag before the bit.

@@ -2,6 +2,7 @@
 
 use super::super::keys::{Found, OrderedKind};
 use super::border::Sought;
+use super::layers::Look;
 use super::node::{Node, slots_of};
 use super::tree::Tree;
 use super::word::{Entry, hash_bits, tag_of};
@@ -33,6 +34,17 @@ pub(super) struct Spot<'g> {
     pub(super) found: Option<u64>,
     /// Whether a node on its left led here: the top layer may not have it.
     pub(super) is_unposted: bool,
+    /// The Mnode that led there, in the memory of the layers in DRAM; 0 if none did.
+    pub(super) mnode: u64,
+}
+
+/// Where a search for a key begins.
+#[derive(Clone, Copy)]
+pub(super) enum Way<'g> {
+    /// The layers in DRAM know that it is absent, and that its node lies there.
+    Absent(u64),
+    /// At this node, to which this Mnode led, or 0.
+    From(Node<'g>, u64),
 }
 
 /// What a node has for a key.
@@ -120,10 +132,35 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
     }
 
+    /// Where the search for a key begins. The layers in DRAM tell, or the top layer in the pool.
+    #[inline(always)]
+    pub(super) fn way_to(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K::Key>) -> Result<Way<'_>, Damage> {
+        let look = match &self.layers {
+            None => Look::Unknown,
+            Some(layers) => layers.look(&layers.pin(), (probe.key, &probe.sought), hash_bits(probe.hash)),
+        };
+        match look {
+            Look::Absent(at) => Ok(Way::Absent(at)),
+            Look::At(at, mnode) => Ok(Way::From(self.node_at(self.root.offset().raw(), at)?, mnode)),
+            Look::Unknown => Ok(Way::From(self.mapped_floor(guard, Bound::Included(probe.key))?, 0)),
+        }
+    }
+
     /// The node of a key, and what it has for it.
     #[inline(always)]
-    pub(super) fn locate(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K::Key>) -> Result<Spot<'_>, Damage> {
-        let mut node = self.floor(guard, Bound::Included(probe.key))?;
+    pub(super) fn locate<'g>(
+        &'g self,
+        guard: &Guard<'_, M>,
+        way: Way<'g>,
+        probe: &Probe<'_, K::Key>,
+    ) -> Result<Spot<'g>, Damage> {
+        let (mut node, mnode) = match way {
+            Way::From(node, mnode) => (node, mnode),
+            Way::Absent(at) => {
+                let node = self.node_at(self.root.offset().raw(), at)?;
+                return Ok(Spot { node, found: None, is_unposted: false, mnode: 0 });
+            }
+        };
         let mut is_unposted = false;
         loop {
             match self.look_up(guard, node, probe)? {
@@ -133,13 +170,24 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 }
                 Seen::Found(slot, word) => {
                     self.persist_read(node, [slot]);
-                    return Ok(Spot { node, found: Some(word), is_unposted });
+                    return Ok(Spot { node, found: Some(word), is_unposted, mnode });
                 }
                 Seen::Nothing => {
                     self.persist_read(node, []);
-                    return Ok(Spot { node, found: None, is_unposted });
+                    self.note_absent(mnode);
+                    return Ok(Spot { node, found: None, is_unposted, mnode });
                 }
             }
+        }
+    }
+
+    /// The word of a key; `None` also where damage may hide it.
+    #[inline(always)]
+    pub(super) fn search(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
+        let probe = self.probe(key);
+        match self.way_to(guard, &probe).ok()? {
+            Way::Absent(_) => None,
+            way => self.locate(guard, way, &probe).ok()?.found,
         }
     }
 
@@ -147,8 +195,20 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     #[inline(always)]
     pub(super) fn search_soundly(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
         let probe = self.probe(key);
-        let spot = self.locate(guard, &probe)?;
+        let way = self.way_to(guard, &probe)?;
+        if let Way::Absent(_) = way {
+            return Ok(None);
+        }
+        let spot = self.locate(guard, way, &probe)?;
         if spot.found.is_some() { Ok(spot.found) } else { self.absent(guard, spot.node, &probe.sought) }
+    }
+
+    /// A key was not found in the node of an Mnode, if it was one that led there.
+    #[inline(always)]
+    fn note_absent(&self, mnode: u64) {
+        if let Some(layers) = self.layers.as_ref().filter(|_| mnode != 0) {
+            layers.count_false_positive(&layers.pin(), mnode);
+        }
     }
 
     /// A key was not found in a node: decides whether that is certain.

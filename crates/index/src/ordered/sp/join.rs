@@ -68,6 +68,8 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         if guard.reserve_retirements(3).is_err() {
             return Ok(false);
         }
+        self.hide_from_layers(guard, right);
+        let unsettled = self.unsettle_layers(guard, left);
         let moved = self.copy(left, right);
         let partner = left.offset(tree.pool.region());
         right.set_state(medium, right.state(medium).frozen(partner));
@@ -79,6 +81,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         }
         left.set_next(medium, right.next(medium));
         self.finish_join(guard, (left, right), lock);
+        self.settle_layers(guard, left, unsettled);
         Ok(true)
     }
 
@@ -153,6 +156,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let Ok(_lock) = self.lock(guard, node) else { return };
         if !node.state(medium).is_frozen() {
             let _ = tree.top.insert(guard, key.borrow(), node.offset(tree.pool.region()));
+            self.show_to_layers(guard, node);
         }
     }
 }

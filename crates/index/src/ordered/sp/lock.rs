@@ -17,6 +17,8 @@ pub(super) struct Held<'g, M: MappedMedium> {
     pub(super) lock: Locked<'g, M>,
     /// Whether a node on its left led here: the top layer may not have it.
     pub(super) is_unposted: bool,
+    /// The Mnode that led the search, or 0.
+    pub(super) mnode: u64,
 }
 
 impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
@@ -28,7 +30,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         spot: &Spot<'g>,
     ) -> Result<Held<'g, M>, Damage> {
         let tree = &self.tree;
-        let Spot { mut node, mut is_unposted, .. } = *spot;
+        let Spot { mut node, mut is_unposted, mnode, .. } = *spot;
         loop {
             let lock = self.lock(guard, node)?;
             let state = node.state(tree.pool.medium());
@@ -41,7 +43,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
                 node = tree.node_at(node.offset(tree.pool.region()), state.partner())?;
             } else {
                 tree.check_begin(guard, node, sought)?;
-                return Ok(Held { node, lock, is_unposted });
+                return Ok(Held { node, lock, is_unposted, mnode });
             }
             lock.release();
         }

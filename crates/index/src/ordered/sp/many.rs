@@ -2,10 +2,9 @@
 
 use super::super::keys::OrderedKind;
 use super::super::together::search_together;
-use super::find::{Probe, Seen};
+use super::find::{Probe, Seen, Way};
 use super::node::Node;
 use super::tree::Tree;
-use std::ops::Bound;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -31,11 +30,12 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         K::Key: 'k,
     {
         let start = |key: &'k K::Key| {
-            let node = self.floor(guard, Bound::Included(key));
-            if let Ok(node) = node {
-                self.prefetch_front(node);
-            }
-            Search { probe: self.probe(key), at: node.map_or(At::End(None), At::Node) }
+            let probe = self.probe(key);
+            let Ok(Way::From(node, _)) = self.way_to(guard, &probe) else {
+                return Search { probe, at: At::End(None) };
+            };
+            self.prefetch_front(node);
+            Search { probe, at: At::Node(node) }
         };
         search_together(
             keys,

@@ -55,6 +55,7 @@ mod content;
 mod find;
 mod head;
 mod join;
+mod layers;
 mod lock;
 mod many;
 mod node;

@@ -5,8 +5,8 @@ use super::super::keys::OrderedKind;
 use super::node::{WIDTH, node_bytes};
 use super::tree::Tree;
 use crate::{
-    ChangeError, Damage, Decision, Direction, Fencing, IndexStats, Key, KeyKind, Place, PointIndex,
-    RangeIndex,
+    ChangeError, Damage, Decision, Direction, Fencing, IndexStats, Key, KeyKind, LayerStats, Place,
+    PointIndex, RangeIndex,
 };
 use std::ops::{Bound, ControlFlow};
 use terrace_medium::MappedMedium;
@@ -58,7 +58,7 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for SpTree<M, K> {
 
     #[inline(always)]
     fn get(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        self.tree.locate(guard, &self.tree.probe(key)).ok()?.found
+        self.tree.search(guard, key)
     }
 
     #[inline]
@@ -103,8 +103,8 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for SpTree<M, K> {
         self.trace_all(guard, marker, each);
     }
 
-    fn maintain(&self, _: &Guard<'_, M>) -> bool {
-        false
+    fn maintain(&self, guard: &Guard<'_, M>) -> bool {
+        self.make_mnodes(guard)
     }
 
     fn stats(&self, guard: &Guard<'_, M>) -> IndexStats {
@@ -120,6 +120,14 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for SpTree<M, K> {
             resizes: figure(SPLITS) + figure(JOINS),
             ..IndexStats::default()
         }
+    }
+
+    fn set_layers(&mut self, bytes: u64) {
+        self.make_layers(bytes);
+    }
+
+    fn layers(&self) -> Option<LayerStats> {
+        self.layer_stats()
     }
 
     fn damage(&self) -> Option<Damage> {

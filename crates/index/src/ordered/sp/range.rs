@@ -166,9 +166,9 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         let key = end.bytes.as_deref().and_then(K::owned);
         match (&end.bytes, key) {
             (None, _) if self.direction == Direction::Forward => tree.first(),
-            (None, _) => tree.walk_before(guard, tree.floor(guard, Bound::Unbounded)?, None),
+            (None, _) => tree.walk_before(guard, tree.mapped_floor(guard, Bound::Unbounded)?, None),
             (Some(bytes), Some(key)) => {
-                let node = tree.floor(guard, Bound::Included(key.borrow()))?;
+                let node = tree.floor(guard, key.borrow())?;
                 self.node_of(node, &Sought::new(bytes.clone()))
             }
             // Bytes that are no key's: all nodes are passed.

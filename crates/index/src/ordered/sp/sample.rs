@@ -5,7 +5,6 @@ use super::super::sample::next;
 use super::tree::Tree;
 use crate::{Place, PointIndex};
 use std::borrow::Borrow;
-use std::ops::Bound;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -24,7 +23,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             _ => None,
         };
         let node = match bytes {
-            Some(key) => self.floor(guard, Bound::Included(key.borrow())),
+            Some(key) => self.floor(guard, key.borrow()),
             None => self.first(),
         };
         let node = node.ok()?;

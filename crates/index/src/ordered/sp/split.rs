@@ -53,7 +53,9 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let right_at = built.inspect_err(|_| block_of::<M, K>(guard, low).map_or((), free))?;
         let kept =
             right.iter().fold(node.bitmap(self.tree.pool.medium()), |all, slot| all & !(1 << slot.slot));
+        let unsettled = self.unsettle_layers(guard, node);
         self.part(node, kept, low, Entry::link(right_at));
+        self.settle_layers(guard, node, unsettled);
         self.tree.count().add_figure(guard.slot_index(), NODES, 1);
         self.tree.count().add_figure(guard.slot_index(), SPLITS, 1);
         Ok(self.tree.node_at(node.offset(self.tree.pool.region()), right_at)?)

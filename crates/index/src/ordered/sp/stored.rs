@@ -34,7 +34,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let own = [width as u64, top.root(), 0, 0];
         let base = Base::create_over(pool, (name, Self::NAME), Entry::link(first).0, own);
         let base = base.inspect_err(|_| guard.free(first, node_bytes::<K>()))?;
-        let index = Self { tree: Tree { base, top, width } };
+        let index = Self { tree: Tree { base, top, width, layers: None } };
         index.tree.count().add_figure(guard.slot_index(), NODES, 1);
         Ok(index)
     }
@@ -48,7 +48,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             return Err(StoreError::Damaged(Damage { offset: root, what }));
         }
         let top = Masstree::recover_at(pool, top)?;
-        Ok(Self { tree: Tree { base, top, width } })
+        Ok(Self { tree: Tree { base, top, width, layers: None } })
     }
 }
 

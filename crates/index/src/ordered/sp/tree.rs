@@ -5,6 +5,7 @@ use super::super::base::Base;
 use super::super::keys::{KeyBytes, OrderedKind};
 use super::super::masstree::Masstree;
 use super::border::{Sought, key_of_border};
+use super::layers::Layers;
 use super::node::{Node, WIDTH, bits_below};
 use super::word::Entry;
 use crate::{Damage, PointIndex};
@@ -25,6 +26,8 @@ pub(super) struct Tree<M: MappedMedium, K: OrderedKind> {
     /// Slots of a node that are used: fewer than it has only where structures of few keys are
     /// wanted.
     pub(super) width: usize,
+    /// The layers in DRAM, if it has any.
+    pub(super) layers: Option<Layers<K>>,
 }
 
 /// Where the range of a node ends, as it was read: the border, and the node behind it.
@@ -84,10 +87,23 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
 
     /// The last node that the top layer has up to a bound, or the first node.
     #[inline(always)]
-    pub(super) fn floor(&self, guard: &Guard<'_, M>, to: Bound<&K::Key>) -> Result<Node<'_>, Damage> {
+    pub(super) fn mapped_floor(&self, guard: &Guard<'_, M>, to: Bound<&K::Key>) -> Result<Node<'_>, Damage> {
         match self.top.floor(guard, to) {
             Some(offset) => self.node_at(self.root.offset().raw(), offset),
             None => self.first(),
+        }
+    }
+
+    /// The node where a walk to a key begins: the layers in DRAM tell, or the top layer in the
+    /// pool.
+    pub(super) fn floor(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Node<'_>, Damage> {
+        let known = self
+            .layers
+            .as_ref()
+            .and_then(|layers| layers.node_of(&layers.pin(), key, &Sought::new(K::bytes(key))));
+        match known {
+            Some(offset) => self.node_at(self.root.offset().raw(), offset),
+            None => self.mapped_floor(guard, Bound::Included(key)),
         }
     }
 
@@ -259,7 +275,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
         let low = self.low_of(guard, node)?;
         let Some(key) = K::owned(&low) else { return Ok(None) };
-        let from = self.floor(guard, Bound::Excluded(key.borrow()))?;
+        let from = self.mapped_floor(guard, Bound::Excluded(key.borrow()))?;
         self.walk_before(guard, from, Some(&Sought::new(low))).map(Some)
     }
 
