@@ -3,7 +3,7 @@
 use crate::targets::{
     ArtBytes, ArtU64, Blocks, BwTreeBytes, BwTreeU64, Cells, ClhtBytes, ClhtRemote, ClhtU64, DirectEngine,
     HotBytes, HotU64, LevelBytes, LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, SpTreeBytes,
-    SpTreeU64, TurboBytes, TurboU64,
+    SpTreeU64, TurboBytes, TurboU64, WITH_DRAM,
 };
 use std::collections::BTreeSet;
 use std::fmt;
@@ -543,6 +543,9 @@ fn run_weak<T: Target>(
     policy: &Policy,
     seed: u64,
 ) -> (RunResult, UsedOrderings) {
+    let mut scenario = scenario.clone();
+    scenario.plan.seed &= !WITH_DRAM;
+    let scenario = &scenario;
     if T::WITHOUT_CACHE && !has_volatile_cache(scenario) {
         run_weak_on::<T, false>(scheduler, missing, reach, scenario, policy, seed)
     } else {

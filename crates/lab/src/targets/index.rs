@@ -146,6 +146,16 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Masstree<M, K> {
     }
 }
 
+/// In the seed of a plan: the index has layers in DRAM. Never on weak memory, which knows nothing of
+/// the orderings of words that are not the medium's.
+pub const WITH_DRAM: u64 = 1 << 62;
+
+/// A plan, with layers in DRAM in two runs of three.
+pub(super) fn layered(plan: Plan) -> Plan {
+    let bit = if plan.seed % 3 == 0 { 0 } else { WITH_DRAM };
+    Plan { seed: plan.seed & !WITH_DRAM | bit, ..plan }
+}
+
 impl<M: MappedMedium, K: LabKeys> LabIndex for SpTree<M, K> {
     type Keys = K;
     /// Those of a node of either kind, and of one of the top layer.
@@ -155,11 +165,9 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for SpTree<M, K> {
     fn make(pool: &Pool<M>, _: &Plan) -> Result<Self, StoreError> {
         Self::with_width(pool, NAME, 4)
     }
-    /// Sets layers in DRAM, in one run of two. In a shared pool they stay away. On weak memory there
-    /// are none: it knows nothing of the orderings of words that are not the medium's.
+    /// Sets layers in DRAM, where the plan has them. In a shared pool they stay away.
     fn configure(&mut self, plan: &Plan) {
-        let is_weak = std::any::type_name::<M>().contains("::Weakened<");
-        self.set_layers(if is_weak { 0 } else { (plan.seed >> 43 & 1) << 20 });
+        self.set_layers(if plan.seed & WITH_DRAM != 0 { 1 << 20 } else { 0 });
     }
     fn visit_range(
         &self,

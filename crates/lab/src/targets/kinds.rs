@@ -1,7 +1,7 @@
 //! The targets of indexes, each with integers and with byte strings as keys.
 
 use super::histories::*;
-use super::index::Index;
+use super::index::{Index, layered};
 use super::trees;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
 use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
@@ -188,7 +188,7 @@ impl Target for SpTreeU64 {
     type Subject<M: MappedMedium> = Index<SpTree<M, U64>>;
 
     fn plan(seed: u64) -> Plan {
-        trees::plan::<U64>(seed)
+        layered(trees::plan::<U64>(seed))
     }
 }
 
@@ -198,7 +198,7 @@ impl Target for SpTreeBytes {
     type Subject<M: MappedMedium> = Index<SpTree<M, Bytes<TestRecord>>>;
 
     fn plan(seed: u64) -> Plan {
-        trees::plan::<Bytes<TestRecord>>(seed)
+        layered(trees::plan::<Bytes<TestRecord>>(seed))
     }
 }
 

@@ -20,7 +20,7 @@ pub use direct::DirectEngine;
 pub use disk::DiskEngine;
 pub use files::PoolFile;
 pub use full::Full;
-pub use index::{RECOUNT, Resized};
+pub use index::{RECOUNT, Resized, WITH_DRAM};
 pub use kinds::{
     ArtBytes, ArtU64, BwTreeBytes, BwTreeU64, ClhtBytes, ClhtRemote, ClhtU64, HotBytes, HotU64, LevelBytes,
     LevelU64, MasstreeBytes, MasstreeU64, RewoBytes, RewoU64, SpTreeBytes, SpTreeU64, TurboBytes, TurboU64,
