@@ -5,7 +5,13 @@ use crate::{Direct, Kind, Settings};
 use std::sync::Arc;
 use terrace_engine::{Engine, OpenError};
 use terrace_index::{PointIndex, Stored, hash};
-#[cfg(any(feature = "art", feature = "hot", feature = "masstree", feature = "bwtree"))]
+#[cfg(any(
+    feature = "art",
+    feature = "hot",
+    feature = "masstree",
+    feature = "bwtree",
+    feature = "sptree"
+))]
 use terrace_index::{RangeIndex, ordered};
 #[cfg(feature = "power")]
 use terrace_medium::Pmem;
@@ -57,6 +63,10 @@ pub fn open_over<M: MappedMedium>(
         name if name == ordered::BwTree::<M, Kind>::NAME => {
             open_ordered::<ordered::BwTree<M, Kind>, M>(pool, settings)
         }
+        #[cfg(feature = "sptree")]
+        name if name == ordered::SpTree::<M, Kind>::NAME => {
+            open_ordered::<ordered::SpTree<M, Kind>, M>(pool, settings)
+        }
         _ => open::<hash::Clht<M, Kind>, M>(pool, settings),
     }
 }
@@ -69,7 +79,7 @@ where
     Ok(Arc::new(Direct::open::<I>(pool, settings)?))
 }
 
-#[cfg(any(feature = "art", feature = "hot", feature = "masstree", feature = "bwtree"))]
+#[cfg(any(feature = "art", feature = "hot", feature = "masstree", feature = "bwtree", feature = "sptree"))]
 fn open_ordered<I, M>(pool: Pool<M>, settings: Settings) -> Result<Arc<dyn Engine>, OpenError>
 where
     M: MappedMedium,

@@ -290,7 +290,7 @@ fn unordered(f: &mut fmt::Formatter<'_>, index: &str) -> fmt::Result {
     write!(
         f,
         "the store's index `{index}` keeps no order of keys, so it has no ranges; create a store with an ordered \
-         index (`masstree`, `art`, `hot` or `bwtree`) and copy the entries into it"
+         index (`masstree`, `art`, `hot`, `bwtree` or `sptree`) and copy the entries into it"
     )
 }
 

@@ -28,11 +28,14 @@ pub enum Index {
     /// for nobody but a batch of writes to its keys. In a full pool, removals and updates take a
     /// lock. Keeps keys in order.
     BwTree,
+    /// SPTree: nodes of 64 keys behind a Masstree of their borders, for pools that are slower than
+    /// DRAM. Keeps keys in order.
+    SpTree,
 }
 
 impl Index {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Clht,
         Self::Turbo,
         Self::Rewo,
@@ -41,6 +44,7 @@ impl Index {
         Self::Hot,
         Self::Masstree,
         Self::BwTree,
+        Self::SpTree,
     ];
 
     /// Its name, as in commands and in [`Stats::index`](crate::Stats::index).
@@ -54,6 +58,7 @@ impl Index {
             Self::Hot => "hot",
             Self::Masstree => "masstree",
             Self::BwTree => "bwtree",
+            Self::SpTree => "sptree",
         }
     }
 
@@ -68,6 +73,7 @@ impl Index {
             Self::Hot => cfg!(feature = "hot"),
             Self::Masstree => cfg!(feature = "masstree"),
             Self::BwTree => cfg!(feature = "bwtree"),
+            Self::SpTree => cfg!(feature = "sptree"),
         }
     }
 
@@ -75,7 +81,7 @@ impl Index {
     pub fn is_ordered(self) -> bool {
         match self {
             Self::Clht | Self::Turbo | Self::Rewo | Self::Level => false,
-            Self::Art | Self::Hot | Self::Masstree | Self::BwTree => true,
+            Self::Art | Self::Hot | Self::Masstree | Self::BwTree | Self::SpTree => true,
         }
     }
 

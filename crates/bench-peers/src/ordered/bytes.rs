@@ -5,7 +5,7 @@ use super::Outcome;
 use super::keys::Keys;
 use super::lines::{Demand, Line};
 use super::maps::{self, Congee, Locked, Map, SkipList};
-use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours};
+use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours, SpTree};
 use super::sides::{BTREE_MAP, CONGEE, CRATE, SKIP_LIST};
 use crate::plan::Plan;
 use crate::worker;
@@ -17,21 +17,23 @@ use terrace_bench::{Bound, IntegerKeys, Row, Section, StringKeys, process_reside
 type Fill = fn(u64) -> Outcome<u64>;
 
 const PEERS: [&str; 4] = [CONGEE, CRATE, SKIP_LIST, BTREE_MAP];
-const INTEGERS: [(&str, Fill); 8] = [
+const INTEGERS: [(&str, Fill); 9] = [
     (Art::NAME, ours::<Art, IntegerKeys>),
     (Hot::NAME, ours::<Hot, IntegerKeys>),
     (Masstree::NAME, ours::<Masstree, IntegerKeys>),
     (BwTree::NAME, ours::<BwTree, IntegerKeys>),
+    (SpTree::NAME, ours::<SpTree, IntegerKeys>),
     (CONGEE, theirs::<IntegerKeys, Congee>),
     (CRATE, theirs::<IntegerKeys, maps::Masstree>),
     (SKIP_LIST, theirs::<IntegerKeys, SkipList<IntegerKeys>>),
     (BTREE_MAP, theirs::<IntegerKeys, Locked<IntegerKeys>>),
 ];
-const STRINGS: [(&str, Fill); 7] = [
+const STRINGS: [(&str, Fill); 8] = [
     (Art::NAME, ours::<Art, StringKeys>),
     (Hot::NAME, ours::<Hot, StringKeys>),
     (Masstree::NAME, ours::<Masstree, StringKeys>),
     (BwTree::NAME, ours::<BwTree, StringKeys>),
+    (SpTree::NAME, ours::<SpTree, StringKeys>),
     (CRATE, theirs::<StringKeys, maps::Masstree>),
     (SKIP_LIST, theirs::<StringKeys, SkipList<StringKeys>>),
     (BTREE_MAP, theirs::<StringKeys, Locked<StringKeys>>),
@@ -41,7 +43,13 @@ const STRINGS: [(&str, Fill); 7] = [
 const MOST: [(&str, &[(&str, f64)]); 2] = [
     (
         IntegerKeys::NAME,
-        &[(Art::NAME, 46.0), (Hot::NAME, 31.0), (Masstree::NAME, 34.0), (BwTree::NAME, 30.0)],
+        &[
+            (Art::NAME, 46.0),
+            (Hot::NAME, 31.0),
+            (Masstree::NAME, 34.0),
+            (BwTree::NAME, 30.0),
+            (SpTree::NAME, 28.0),
+        ],
     ),
     (StringKeys::NAME, &[(Art::NAME, 45.0 + 32.0), (Hot::NAME, 15.0 + 32.0)]),
 ];

@@ -3,7 +3,7 @@
 use super::keys::Keys;
 use super::lines::{Demand, Line, trees_of};
 use super::maps::Tree;
-use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours, pool_bytes};
+use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours, SpTree, pool_bytes};
 use super::theirs::Theirs;
 use super::{NAME, Outcome};
 use crate::plan::{Plan, say};
@@ -164,12 +164,13 @@ fn counts_all<K: Keys>(plan: &Plan) -> bool {
 /// The costs of a tree.
 type Named = (&'static str, fn(&Plan) -> Outcome<Costs>);
 
-fn ours<K: Keys>() -> [Named; 4] {
+fn ours<K: Keys>() -> [Named; 5] {
     [
         (Art::NAME, |plan| costs(tree::<Art, K>, plan)),
         (Hot::NAME, |plan| costs(tree::<Hot, K>, plan)),
         (Masstree::NAME, |plan| costs(tree::<Masstree, K>, plan)),
         (BwTree::NAME, |plan| costs(tree::<BwTree, K>, plan)),
+        (SpTree::NAME, |plan| costs(tree::<SpTree, K>, plan)),
     ]
 }
 
@@ -211,7 +212,7 @@ impl Most {
     }
 }
 
-const MOST: [Most; 4] = [
+const MOST: [Most; 5] = [
     Most { tree: Art::NAME, integers: [2.0, 1.0, 1.0], strings: [2.0, 2.0, 1.0], all_integers: [2.7, 2.1] },
     // Each insert replaces a node.
     Most { tree: Hot::NAME, integers: [ANY, 1.0, 1.0], strings: [ANY, 2.0, 1.0], all_integers: [6.6, 2.1] },
@@ -226,6 +227,12 @@ const MOST: [Most; 4] = [
         integers: [2.0, 2.0, 2.0],
         strings: [3.0, 3.0, 2.0],
         all_integers: [5.0, 2.3],
+    },
+    Most {
+        tree: SpTree::NAME,
+        integers: [3.0, 1.0, 1.0],
+        strings: [4.0, 2.0, 1.0],
+        all_integers: [4.2, 2.2],
     },
 ];
 

@@ -22,7 +22,7 @@ mod work;
 use crate::plan::Plan;
 use crate::share::notes;
 pub(crate) use bytes::run;
-use ours::{Art, BwTree, Hot, Masstree, Ours};
+use ours::{Art, BwTree, Hot, Masstree, Ours, SpTree};
 use terrace_bench::Section;
 use terrace_index::U64;
 use terrace_medium::{Pmem, Shm};
@@ -38,6 +38,7 @@ pub(crate) fn sections(plan: &Plan) -> Outcome<Vec<Section>> {
     sections.extend(optane::sections(plan)?);
     sections.extend([of_notes::<Art>(plan)?, of_notes::<Hot>(plan)?]);
     sections.extend([of_notes::<Masstree>(plan)?, of_notes::<BwTree>(plan)?]);
+    sections.push(of_notes::<SpTree>(plan)?);
     sections.extend(store::sections(plan)?);
     sections.extend(server::sections(plan)?);
     if plan.quick {

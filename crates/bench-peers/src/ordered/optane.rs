@@ -8,7 +8,7 @@
 use super::keys::Keys;
 use super::lines::{BEST, Demand, Line, trees_of};
 use super::maps::Tree;
-use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours, pool_bytes};
+use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours, SpTree, pool_bytes};
 use super::theirs::Theirs;
 use super::{NAME, Outcome};
 use crate::plan::{Plan, say};
@@ -146,12 +146,13 @@ fn apply<K: Keys>(tree: &dyn ModelledTree<K>, operation: Operation) {
 /// The costs of a tree's workloads.
 type Named = (&'static str, fn(Size) -> Outcome<Vec<Cost>>);
 
-fn ours<K: Keys>() -> [Named; 4] {
+fn ours<K: Keys>() -> [Named; 5] {
     [
         (Art::NAME, of_tree::<Art, K>),
         (Hot::NAME, of_tree::<Hot, K>),
         (Masstree::NAME, of_tree::<Masstree, K>),
         (BwTree::NAME, of_tree::<BwTree, K>),
+        (SpTree::NAME, of_tree::<SpTree, K>),
     ]
 }
 

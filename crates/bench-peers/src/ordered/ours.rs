@@ -32,10 +32,10 @@ macro_rules! ours {
         )*
 
         /// The names of our trees, in the order of the rows.
-        pub(super) const TREES: [&str; 4] = [$($name),*];
+        pub(super) const TREES: [&str; 5] = [$($name),*];
     };
 }
-ours!(Art: "art" Hot: "hot" Masstree: "masstree" BwTree: "bwtree");
+ours!(Art: "art" Hot: "hot" Masstree: "masstree" BwTree: "bwtree" SpTree: "sptree");
 
 /// A tree of ours on a medium.
 pub(super) struct OurMap<T: Ours, K: Keys, M: MappedMedium = Dram> {

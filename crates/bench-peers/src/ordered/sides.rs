@@ -3,7 +3,7 @@
 use super::NAME;
 use super::keys::Keys;
 use super::maps::{self, Congee, Locked, Map, SkipList};
-use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours};
+use super::ours::{Art, BwTree, Hot, Masstree, OurMap, Ours, SpTree};
 use super::work::{Size, Work, filled, insert, run};
 use crate::plan::say;
 use std::cell::OnceCell;
@@ -79,12 +79,13 @@ impl Side {
 }
 
 /// Our trees, in the order of their names.
-pub(super) fn ours<K: Keys>() -> [Side; 4] {
+pub(super) fn ours<K: Keys>() -> [Side; 5] {
     [
         Side::of_ours::<K, Art>(),
         Side::of_ours::<K, Hot>(),
         Side::of_ours::<K, Masstree>(),
         Side::of_ours::<K, BwTree>(),
+        Side::of_ours::<K, SpTree>(),
     ]
 }
 

@@ -25,9 +25,9 @@ use crate::{
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A pool whose index keeps keys in order (art, hot, masstree, bwtree) is listed in their order, and
-only the keys of the range are read. --from, --to and --reverse need such a pool. Any other is
-read as a whole, in no order.")]
+A pool whose index keeps keys in order (art, hot, masstree, bwtree, sptree) is listed in their
+order, and only the keys of the range are read. --from, --to and --reverse need such a pool. Any
+other is read as a whole, in no order.")]
 pub(crate) struct ScanOptions {
     /// Only this key and those after it
     #[arg(long, value_name = "KEY")]

@@ -140,7 +140,7 @@ fn redis_py() {
         return;
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/drive.py");
-    for index in ["clht", "art", "hot", "masstree", "bwtree"] {
+    for index in ["clht", "art", "hot", "masstree", "bwtree", "sptree"] {
         let (server, _place) = served_with(&["--index", index]);
         let mut drive = Command::new("python3");
         drive.arg(&script).args([&server.port.to_string(), PASSWORD, index]);

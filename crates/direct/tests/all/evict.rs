@@ -9,7 +9,7 @@ use terrace_engine::{
     Put, Write, WriteError, WriteKind,
 };
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -150,6 +150,11 @@ fn full_pool_takes_every_write_with_masstree() {
 #[test]
 fn full_pool_takes_every_write_with_bwtree() {
     full_pool_takes_every_write::<BwTree<Dram, Kind>, Dram>();
+}
+
+#[test]
+fn full_pool_takes_every_write_with_sptree() {
+    full_pool_takes_every_write::<SpTree<Dram, Kind>, Dram>();
 }
 
 type Store = Direct<Dram>;

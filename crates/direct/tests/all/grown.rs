@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
 use terrace_index::{PointIndex, Stored, U64};
 use terrace_medium::Shm;
 use terrace_pool::{Pool, PoolOptions};
@@ -78,4 +78,9 @@ fn masstree() {
 #[test]
 fn bwtree() {
     finds_table_beyond_the_old_end::<BwTree<Shm, U64>>();
+}
+
+#[test]
+fn sptree() {
+    finds_table_beyond_the_old_end::<SpTree<Shm, U64>>();
 }

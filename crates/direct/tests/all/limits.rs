@@ -9,13 +9,13 @@ use terrace_engine::{
 };
 use terrace_index::Bytes;
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
 use terrace_medium::Dram;
 use terrace_pool::Pool;
 use terrace_testkit::Reference;
 
 /// An empty store with each index, by the index's name. The clock is at 1000.
-fn stores() -> [(&'static str, Arc<dyn Engine>); 9] {
+fn stores() -> [(&'static str, Arc<dyn Engine>); 10] {
     let pool = || Pool::<Dram>::anonymous(16 << 20).unwrap();
     let settings = || Settings { clock: Arc::new(ManualClock::at(1000)), ..crate::costs::settings(100) };
     [
@@ -30,6 +30,7 @@ fn stores() -> [(&'static str, Arc<dyn Engine>); 9] {
             Arc::new(Direct::open_ordered::<Masstree<Dram, Bytes<Key>>>(pool(), settings()).unwrap()),
         ),
         ("bwtree", Arc::new(Direct::open_ordered::<BwTree<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
+        ("sptree", Arc::new(Direct::open_ordered::<SpTree<Dram, Bytes<Key>>>(pool(), settings()).unwrap())),
         (
             "ordered",
             Arc::new(Direct::open_ordered::<Reference<Dram, Bytes<Key>>>(pool(), settings()).unwrap()),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_direct::{Direct, Kind, Settings};
 use terrace_engine::{Commit, Durably, Engine, ManualClock, Pooled, Put, Write, WriteError, WriteKind};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
 use terrace_index::{PointIndex, Stored};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -86,6 +86,7 @@ fn pool_full_of_one_size_serves_others_in_each_index() {
     serves_other_sizes::<Hot<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Masstree<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<BwTree<Dram, Kind>>(16 << 20, 1000, &OTHERS);
+    serves_other_sizes::<SpTree<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Rewo<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Turbo<Dram, Kind>>(16 << 20, 1000, &OTHERS);
     serves_other_sizes::<Clht<Pmem, Kind>>(16 << 20, 1000, &OTHERS);
@@ -101,6 +102,7 @@ fn pool_full_of_large_values_serves_others_in_each_index() {
     serves_other_sizes::<Hot<Dram, Kind>>(16 << 20, 6000, &OTHERS);
     serves_other_sizes::<Masstree<Dram, Kind>>(16 << 20, 6000, &OTHERS);
     serves_other_sizes::<BwTree<Dram, Kind>>(16 << 20, 6000, &OTHERS);
+    serves_other_sizes::<SpTree<Dram, Kind>>(16 << 20, 6000, &OTHERS);
     serves_other_sizes::<Rewo<Dram, Kind>>(16 << 20, 6000, &OTHERS);
     serves_other_sizes::<Turbo<Dram, Kind>>(16 << 20, 6000, &OTHERS);
 }
@@ -130,6 +132,7 @@ fn drifting_sizes_are_served_in_each_index() {
     sizes_drift::<Hot<Dram, Kind>>();
     sizes_drift::<Masstree<Dram, Kind>>();
     sizes_drift::<BwTree<Dram, Kind>>();
+    sizes_drift::<SpTree<Dram, Kind>>();
     sizes_drift::<Rewo<Dram, Kind>>();
     sizes_drift::<Turbo<Dram, Kind>>();
 }
@@ -158,6 +161,7 @@ fn pool_whose_keys_have_all_expired_serves_at_once() {
     expired_make_room::<Hot<Dram, Kind>>();
     expired_make_room::<Masstree<Dram, Kind>>();
     expired_make_room::<BwTree<Dram, Kind>>();
+    expired_make_room::<SpTree<Dram, Kind>>();
     expired_make_room::<Rewo<Dram, Kind>>();
     expired_make_room::<Turbo<Dram, Kind>>();
 }

@@ -124,7 +124,7 @@ fn tiered(options: &Options, tier: Tier<'_>) -> Result<Arc<dyn AnyEngine>, OpenE
         Index::Rewo => tiered_over::<hash::Rewo<Dram, terrace_tiered::Kind>>(options, tier),
         #[cfg(feature = "level")]
         Index::Level => tiered_over::<hash::Level<Dram, terrace_tiered::Kind>>(options, tier),
-        Index::Art | Index::Hot | Index::Masstree | Index::BwTree => {
+        Index::Art | Index::Hot | Index::Masstree | Index::BwTree | Index::SpTree => {
             Err(OpenError::IndexOfTiers(options.index_of_tiers()))
         }
         #[cfg(not(all(feature = "turbo", feature = "rewo", feature = "level")))]

@@ -61,6 +61,12 @@ fn with_the_bw_tree() {
 }
 
 #[test]
+fn with_sptree() {
+    with(Index::SpTree, |make| exact_store(make));
+    with(Index::SpTree, |make| ordered_store(make));
+}
+
+#[test]
 fn on_a_disk() {
     store(Site::disk);
     ordered_store(Site::disk);

@@ -255,6 +255,11 @@ fn changed_byte_is_an_error_or_harmless_in_bwtree() {
     change_any_byte(Index::BwTree);
 }
 
+#[test]
+fn changed_byte_is_an_error_or_harmless_in_sptree() {
+    change_any_byte(Index::SpTree);
+}
+
 fn change_any_byte(index: Index) {
     let mut model = model();
     let mut image = image_with(&model, index);
@@ -407,7 +412,7 @@ fn salvage_reaches_both_sides_of_damage_to_a_tree() {
     const KEYS: u32 = 1000;
     let model: Model = (0..KEYS).map(|n| (format!("user:{n:04}").into_bytes(), vec![n as u8; 9])).collect();
     let directory = directory();
-    for index in [Index::Art, Index::Masstree, Index::BwTree, Index::Hot] {
+    for index in [Index::Art, Index::Masstree, Index::BwTree, Index::Hot, Index::SpTree] {
         let mut image = image_with(&model, index);
         let mut draw = 7u64;
         for _ in 0..300 {

@@ -162,7 +162,7 @@ const FIRSTS: [First; 3] = [
 ];
 
 /// Names of accesses that a change of the other indexes' structure passes.
-const CHANGES_OF_STRUCTURE: [(Index, &[&str]); 7] = [
+const CHANGES_OF_STRUCTURE: [(Index, &[&str]); 8] = [
     (Index::Turbo, &["turbo.switch"]),
     (Index::Rewo, &["rewo.view", "rewo.resized"]),
     (Index::Level, &["level.state"]),
@@ -170,6 +170,7 @@ const CHANGES_OF_STRUCTURE: [(Index, &[&str]); 7] = [
     (Index::Hot, &["tree.link"]),
     (Index::Masstree, &["masstree.next", "masstree.permutation", "masstree.root"]),
     (Index::BwTree, &["bw.claim", "bw.swap"]),
+    (Index::SpTree, &["sptree.state", "sptree.next", "sptree.high", "sptree.bitmap", "sptree.checks"]),
 ];
 
 /// The same points, each at a random one of its times.

@@ -6,7 +6,7 @@ use std::ops::Bound::Unbounded;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::Pooled;
 use terrace_engine::{Durably, Engine, KEY_MAX, Ordered, WriteError};
-use terrace_index::ordered::{Art, BwTree, Hot, Masstree};
+use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
 use terrace_index::{Bytes, RangeIndex, Stored};
 use terrace_medium::Dram;
 use terrace_pool::{Pool, PoolOptions};
@@ -102,6 +102,7 @@ fn clear_ends_where_keys_are_out_of_order() {
     assert_eq!(left_by_clear::<Art<Dram, Bytes<Key>>>(), 20);
     assert!(left_by_clear::<Masstree<Dram, Bytes<Key>>>() >= 20);
     assert!(left_by_clear::<BwTree<Dram, Bytes<Key>>>() >= 20);
+    assert!(left_by_clear::<SpTree<Dram, Bytes<Key>>>() >= 20);
     // The changed bytes decide no way in this tree.
     assert_eq!(left_by_clear::<Hot<Dram, Bytes<Key>>>(), 0);
 }

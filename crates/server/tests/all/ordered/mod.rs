@@ -263,7 +263,7 @@ fn hash_index_names_the_ordered_ones() {
         return;
     }
     const UNORDERED: &str = "-ERR the index of this pool, turbo, keeps no order of keys, so it has no ranges. Ordered \
-                             indexes: art, hot, masstree, bwtree. Start `terrace serve --index ordered` with a new pool, and move the data with \
+                             indexes: art, hot, masstree, bwtree, sptree. Start `terrace serve --index ordered` with a new pool, and move the data with \
                              `terrace dump` and `terrace load`";
     const COMMANDS: [&str; 7] = [
         "X.RANGE - +",
