@@ -6,7 +6,7 @@ use crate::record::key::Kind;
 use crate::record::layout::{INDEX, Root};
 use crate::record::records::{Records, Settings};
 use terrace_engine::{Indexed, OpenError, Ranges, Table};
-use terrace_index::{CacheBounds, PointIndex, RangeIndex, Stored};
+use terrace_index::{PointIndex, RangeIndex, Stored};
 use terrace_medium::MappedMedium;
 use terrace_pool::Pool;
 
@@ -20,11 +20,14 @@ pub fn index_in<M: MappedMedium>(pool: &Pool<M>) -> Option<String> {
 /// An index, or `None` if there is none and none may be created.
 type OpenedIndex<M> = Result<Option<Box<dyn Table<M>>>, OpenError>;
 
+/// Opens the index, or creates it for this number of expected keys.
+type OpenIndex<M> = fn(&Pool<M>, Option<u64>, &Settings) -> OpenedIndex<M>;
+
 /// Opens the index, or creates it for `expected_keys` keys.
 fn open_index<M: MappedMedium, I>(
     pool: &Pool<M>,
     expected_keys: Option<u64>,
-    cache: CacheBounds,
+    settings: &Settings,
     ranges: fn(&I) -> Option<&dyn Ranges<M>>,
 ) -> OpenedIndex<M>
 where
@@ -37,8 +40,24 @@ where
             None => return Ok(None),
         },
     };
-    index.set_cache(cache);
+    index.set_cache(settings.index_cache);
+    index.set_layers(layer_bytes(pool, settings));
     Ok(Some(Box::new(Indexed { index, ranges })))
+}
+
+/// The DRAM that the layers of an index may have.
+fn layer_bytes<M: MappedMedium>(pool: &Pool<M>, settings: &Settings) -> u64 {
+    const LEAST: u64 = 1 << 20;
+    match settings.index_dram {
+        Some(bytes) => bytes,
+        None if is_slow::<M>() => (pool.size() / 8).max(LEAST),
+        None => 0,
+    }
+}
+
+/// Whether a medium is slower than DRAM: persistent memory is.
+pub(crate) fn is_slow<M: MappedMedium>() -> bool {
+    M::VOLATILE_CACHE
 }
 
 impl<M: MappedMedium> Direct<M> {
@@ -49,8 +68,8 @@ impl<M: MappedMedium> Direct<M> {
     where
         I: PointIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
     {
-        Self::open_with(pool, settings, |pool, expected_keys, cache| {
-            open_index::<M, I>(pool, expected_keys, cache, |_| None)
+        Self::open_with(pool, settings, |pool, expected_keys, settings| {
+            open_index::<M, I>(pool, expected_keys, settings, |_| None)
         })
     }
 
@@ -60,18 +79,14 @@ impl<M: MappedMedium> Direct<M> {
     where
         I: RangeIndex<Medium = M, Kind = Kind> + Stored<Medium = M> + 'static,
     {
-        Self::open_with(pool, settings, |pool, expected_keys, cache| {
-            open_index::<M, I>(pool, expected_keys, cache, |index| Some(index))
+        Self::open_with(pool, settings, |pool, expected_keys, settings| {
+            open_index::<M, I>(pool, expected_keys, settings, |index| Some(index))
         })
     }
 
     /// `open_index` opens the index, or creates it for this number of expected keys. It is a plain
     /// function, so that this is compiled once for all indexes.
-    fn open_with(
-        pool: Pool<M>,
-        settings: Settings,
-        open_index: fn(&Pool<M>, Option<u64>, CacheBounds) -> OpenedIndex<M>,
-    ) -> Result<Self, OpenError> {
+    fn open_with(pool: Pool<M>, settings: Settings, open_index: OpenIndex<M>) -> Result<Self, OpenError> {
         let opening = pool.initialize();
         let records = find_records(pool.clone(), settings, open_index)?;
         let (claims, mut batch_finished) = (Claims { records }, None);
@@ -92,11 +107,11 @@ impl<M: MappedMedium> Direct<M> {
 fn find_records<M: MappedMedium>(
     pool: Pool<M>,
     settings: Settings,
-    open_index: fn(&Pool<M>, Option<u64>, CacheBounds) -> OpenedIndex<M>,
+    open_index: OpenIndex<M>,
 ) -> Result<Records<M>, OpenError> {
     let is_read_only = pool.is_read_only() || settings.read_only;
     let expected_keys = (!is_read_only).then_some(settings.expected_keys);
-    let index = open_index(&pool, expected_keys, settings.index_cache)?.ok_or(OpenError::Empty)?;
+    let index = open_index(&pool, expected_keys, &settings)?.ok_or(OpenError::Empty)?;
     let root = match Root::find(&pool)? {
         Some(root) => root,
         None if is_read_only => return Err(OpenError::Empty),

@@ -1,8 +1,13 @@
 //! Figures of a store.
 
+use crate::open::is_slow;
 use crate::read::get::Reads;
+use crate::record::key::Kind;
+use crate::record::records::Records;
 use std::sync::atomic::Ordering::Relaxed;
-use terrace_engine::{Costs, IndexFigures, PoolStats, Stats};
+use terrace_engine::{Costs, IndexFigures, Layers, NoLayers, PoolStats, Stats};
+use terrace_index::PointIndex;
+use terrace_index::ordered::SpTree;
 use terrace_medium::MappedMedium;
 use terrace_pool::{Pool, Space};
 
@@ -31,10 +36,24 @@ pub(crate) fn stats_of<M: MappedMedium>(reads: &Reads<M>, batch_finished: Option
             resizes: index.resizes,
             resizing: index.resizing,
             cache: records.index.cache(),
+            layers: layers_of(records),
         }),
         disk: None,
         tier: None,
     }
+}
+
+/// What serves the searches of the index, if it can have layers in DRAM.
+fn layers_of<M: MappedMedium>(records: &Records<M>) -> Option<Layers> {
+    let why_none = || match records.settings.index_dram {
+        _ if records.pool().is_shared() => NoLayers::Shared,
+        Some(0) => NoLayers::NotAsked,
+        None if !is_slow::<M>() => NoLayers::FastMedium,
+        _ => NoLayers::NotMade,
+    };
+    let can_have = records.index.name() == SpTree::<M, Kind>::NAME;
+    let none = || can_have.then(|| Layers::PoolAlone(why_none()));
+    records.index.layers().map(Layers::InDram).or_else(none)
 }
 
 fn pool_stats<M: MappedMedium>(pool: &Pool<M>, space: &Space, batch_finished: Option<bool>) -> PoolStats {

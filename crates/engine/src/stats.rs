@@ -1,6 +1,6 @@
 //! Statistics and check results of a store.
 
-use crate::{Finding, Place, Remedy};
+use crate::{Finding, Layers, Place, Remedy};
 use terrace_index::CacheStats;
 use terrace_pool::Start;
 
@@ -132,9 +132,9 @@ pub struct DiskStats {
     pub is_failing: u64,
 }
 
-/// A figure of [`TierStats`]: for programs that show all of them.
+/// A figure of some statistics: for programs that show all of them.
 #[derive(Clone, Copy)]
-pub struct TierFigure {
+pub struct Figure<S> {
     /// Its name.
     pub name: &'static str,
     /// What it is.
@@ -142,14 +142,14 @@ pub struct TierFigure {
     /// Whether it only grows.
     pub is_counter: bool,
     /// Reads it.
-    pub get: fn(&TierStats) -> u64,
+    pub get: fn(&S) -> u64,
     /// Sets it.
-    pub set: fn(&mut TierStats, u64),
+    pub set: fn(&mut S, u64),
 }
 
 macro_rules! figures {
     ($($field:ident $is_counter:literal $help:literal,)*) => {
-        [$(TierFigure {
+        [$(Figure {
             name: stringify!($field),
             help: $help,
             is_counter: $is_counter,
@@ -161,7 +161,7 @@ macro_rules! figures {
 
 impl TierStats {
     /// All figures.
-    pub const FIGURES: &[TierFigure] = &figures! {
+    pub const FIGURES: &[Figure<Self>] = &figures! {
         dram_bytes false "DRAM that the store may use",
         index_bytes false "DRAM of the index",
         open_bytes false "DRAM of writes that the tier does not have yet",
@@ -263,6 +263,8 @@ pub struct IndexFigures {
     pub resizing: bool,
     /// Its cache in DRAM, if it has one.
     pub cache: Option<CacheStats>,
+    /// Its layers in DRAM, or why it has none; `None` if this kind of index never has any.
+    pub layers: Option<Layers>,
 }
 
 /// Write-backs and fences of a write. The allocator adds some, once in a few hundred writes.

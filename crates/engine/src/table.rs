@@ -5,8 +5,8 @@
 
 use std::ops::{Bound, ControlFlow};
 use terrace_index::{
-    CacheStats, ChangeError, Damage, Deferred, Direction, IndexStats, KeyKind, Place, PointIndex, RangeIndex,
-    Stored, Swapped,
+    CacheStats, ChangeError, Damage, Deferred, Direction, IndexStats, KeyKind, LayerStats, Place, PointIndex,
+    RangeIndex, Stored, Swapped,
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker};
@@ -49,6 +49,7 @@ pub trait Table<M: MappedMedium>: Send + Sync {
     fn maintain(&self, guard: &Guard<'_, M>) -> bool;
     fn stats(&self, guard: &Guard<'_, M>) -> IndexStats;
     fn cache(&self) -> Option<CacheStats>;
+    fn layers(&self) -> Option<LayerStats>;
     fn damage(&self) -> Option<Damage>;
     fn verify(&self, guard: &Guard<'_, M>) -> Vec<Finding>;
     /// Its ranges, if it is an index by order.
@@ -164,6 +165,9 @@ where
     }
     fn cache(&self) -> Option<CacheStats> {
         self.index.cache()
+    }
+    fn layers(&self) -> Option<LayerStats> {
+        self.index.layers()
     }
     fn damage(&self) -> Option<Damage> {
         self.index.damage()

@@ -29,7 +29,8 @@ pub enum Index {
     /// lock. Keeps keys in order.
     BwTree,
     /// SPTree: nodes of 64 keys behind a Masstree of their borders, for pools that are slower than
-    /// DRAM. Keeps keys in order.
+    /// DRAM. It can have layers in DRAM: [`Options::index_dram`](crate::Options::index_dram). Keeps
+    /// keys in order.
     SpTree,
 }
 

@@ -62,9 +62,9 @@ pub use size::{ByteSize, ByteSizeError};
 pub use store::{Disk, Evictor, Iter, Keys, Opening, Sharing, Store, Upkeep, Watch, WeakStore};
 pub use terrace_engine::{
     CURSOR_LIMIT, CacheStats, Change, Clock, Costs, Count, Cursor, Direction, DiskStats, Durability, Entry,
-    Eviction, Finding, First, IndexFigures, KEY_MAX, KeyUse, ManualClock, Place, Policy, PoolStats, Put,
-    RangeCursor, RangeRemoved, ReadError, Remedy, Report, Stats, Ticket, TierStats, Token, VALUE_MAX, Value,
-    Version, WatchError, WriteError,
+    Eviction, Figure, Finding, First, IndexFigures, KEY_MAX, KeyUse, LAYER_FIGURES, LayerStats, Layers,
+    ManualClock, NoLayers, Place, Policy, PoolStats, Put, RangeCursor, RangeRemoved, ReadError, Remedy,
+    Report, Stats, Ticket, TierStats, Token, VALUE_MAX, Value, Version, WatchError, WriteError,
 };
 pub use terrace_medium::HugePages;
 pub use terrace_pool::{GrowError as PoolGrowError, Holder, NOTICE_MAX, Problem, Start, explain_lost_memory};

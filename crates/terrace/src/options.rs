@@ -41,6 +41,8 @@ pub struct Options {
     pub(crate) index: Option<Index>,
     pub(crate) expected_keys: u64,
     pub(crate) index_cache: (ByteSize, ByteSize),
+    /// `None`: as the medium needs.
+    pub(crate) index_dram: Option<ByteSize>,
     pub(crate) read_only: bool,
     pub(crate) shared: bool,
     pub(crate) end_stopped_after: Option<Duration>,
@@ -73,6 +75,7 @@ impl Options {
             index: None,
             expected_keys: 1000,
             index_cache: (ByteSize::bytes(0), ByteSize::bytes(0)),
+            index_dram: None,
             read_only: false,
             shared: false,
             end_stopped_after: None,
@@ -249,6 +252,27 @@ impl Options {
     /// ```
     pub fn index_cache(mut self, least: ByteSize, most: ByteSize) -> Self {
         self.index_cache = (least, most);
+        self
+    }
+
+    /// Sets how much memory of this process the layers of [`Index::SpTree`] above its nodes in the
+    /// pool may use at most; 0: none. Default: an eighth of the pool, but at least 1 MiB, with
+    /// [`Durability::Power`]; otherwise none, as the pool is as fast as memory. They are never
+    /// needed for a right answer. A [shared](Options::shared) store, and any other index, has none.
+    ///
+    /// ```
+    /// use terrace::{ByteSize, Index, Store};
+    ///
+    /// let options = Store::options().anonymous().index(Index::SpTree);
+    /// let store = options.index_dram(ByteSize::mib(64)).create()?;
+    /// store.put(b"key", b"value")?;
+    /// assert!(store.get(b"key")?.is_some());
+    /// let layers = store.stats().index.unwrap().layers.expect("this index can have them");
+    /// println!("searches are served by {layers}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn index_dram(mut self, size: ByteSize) -> Self {
+        self.index_dram = Some(size);
         self
     }
 

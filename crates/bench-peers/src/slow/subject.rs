@@ -71,6 +71,7 @@ fn settings(records: u64) -> Settings {
     Settings {
         expected_keys: records,
         index_cache: CacheBounds::default(),
+        index_dram: Some(0),
         verify_reads: true,
         durability: Durability::Process,
         read_only: false,

@@ -144,6 +144,7 @@ impl Data {
         let settings = Settings {
             expected_keys,
             index_cache: CacheBounds::default(),
+            index_dram: Some(0),
             verify_reads: true,
             read_only: false,
             durability: Durability::Process,

@@ -18,6 +18,10 @@ pub struct Settings {
     /// Bounds of the index's cache in DRAM, if the index has such a cache and the pool is not
     /// shared.
     pub index_cache: CacheBounds,
+    /// Bytes of DRAM for the layers of the index, if it can have such layers and the pool is not
+    /// shared; 0: none. `None`: an eighth of the pool, but at least 1 MiB, if the medium is slower
+    /// than DRAM, and none otherwise.
+    pub index_dram: Option<u64>,
     /// Whether reads compare records with their checksums.
     pub verify_reads: bool,
     /// Refuse writes although the pool accepts them: for a read-only process that shares a store

@@ -20,6 +20,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         expected_keys: 100,
         index_cache: CacheBounds::default(),
+        index_dram: Some(0),
         verify_reads: true,
         read_only: false,
         durability: Durability::Process,

@@ -38,6 +38,7 @@ pub(crate) fn settings(expected_keys: u64) -> Settings {
     Settings {
         expected_keys,
         index_cache: CacheBounds::default(),
+        index_dram: Some(0),
         verify_reads: true,
         read_only: false,
         durability: Durability::Process,

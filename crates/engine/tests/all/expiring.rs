@@ -65,6 +65,7 @@ fn in_a_pool(clock: Arc<dyn Clock>) -> Direct<Shm> {
     let settings = Settings {
         expected_keys: 1000,
         index_cache: CacheBounds::default(),
+        index_dram: Some(0),
         verify_reads: true,
         read_only: false,
         durability: Durability::Process,

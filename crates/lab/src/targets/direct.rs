@@ -146,6 +146,7 @@ impl<M: MappedMedium> EngineUnderTest<M> {
         let settings = Settings {
             expected_keys: 0,
             index_cache: CacheBounds::default(),
+            index_dram: Some(0),
             verify_reads: true,
             read_only: false,
             durability: Durability::Power,

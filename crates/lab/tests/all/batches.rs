@@ -34,6 +34,7 @@ impl UnfencedEnd {
         let settings = Settings {
             expected_keys: 8,
             index_cache: CacheBounds::default(),
+            index_dram: Some(0),
             verify_reads: true,
             read_only: false,
             durability: Durability::Power,

@@ -35,6 +35,7 @@ impl Refusing {
         let settings = Settings {
             expected_keys: 100,
             index_cache: CacheBounds::default(),
+            index_dram: Some(0),
             verify_reads: true,
             read_only: false,
             durability: Durability::Process,

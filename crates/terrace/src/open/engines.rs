@@ -3,7 +3,7 @@
 use super::directory;
 use super::how::How;
 use crate::index::{Engine, Index};
-use crate::{Durability, OpenError, Options};
+use crate::{ByteSize, Durability, OpenError, Options};
 use std::path::Path;
 use std::sync::Arc;
 use terrace_direct::Settings;
@@ -111,6 +111,7 @@ fn settings(options: &Options, durability: Durability) -> Settings {
     Settings {
         expected_keys: options.expected_keys,
         index_cache: CacheBounds { min: least.as_bytes(), max: most.as_bytes() },
+        index_dram: options.index_dram.map(ByteSize::as_bytes),
         verify_reads: options.verify_reads,
         read_only: options.read_only,
         durability,

@@ -48,6 +48,7 @@ impl Memory {
             resizes: stats.resizes,
             resizing: stats.resizing,
             cache: None,
+            layers: None,
         }
     }
 
