@@ -2,7 +2,7 @@
 //! another setting. CONFIG GET returns the effective value, and each difference is reported.
 
 use terrace::{Engine, Index, Start, Store};
-use terrace_server::config::{Config, Key, TABLE, format_size, parse_sizes};
+use terrace_server::config::{Config, Key, TABLE, format_size, parse_size, parse_sizes};
 
 use crate::{failure::say, location::is_on_disk};
 
@@ -81,7 +81,7 @@ const REMAKE: &str = "to change it, `terrace dump` and `terrace load` into a new
 
 /// Settings of any pool, of one that has all of the store, and of a directory only.
 const OF_ANY_POOL: &[Key] = &[Key::Size, Key::MaxSize, Key::HugePages];
-const OF_POOL: &[Key] = &[Key::IndexCache, Key::Shared, Key::Participants, Key::EndStopped];
+const OF_POOL: &[Key] = &[Key::IndexCache, Key::IndexDram, Key::Shared, Key::Participants, Key::EndStopped];
 const OF_DIRECTORY: &[Key] = &[Key::Memory, Key::Dram, Key::SyncInterval, Key::MergeRate];
 
 fn warn_without_effect(config: &Config, keys: &[Key], why: &str, warnings: &mut Vec<String>) {
@@ -126,7 +126,8 @@ fn record_fixed(config: &Config, store: &Store, warnings: &mut Vec<String>) {
 /// Settings that have no effect without another setting.
 fn record_dependent(config: &Config, store: &Store, warnings: &mut Vec<String>) {
     let shared = config.is_on(Key::Shared);
-    let index = store.stats().index.unwrap_or_default().name;
+    let figures = store.stats().index.unwrap_or_default();
+    let index = figures.name;
     let mut warn_if = |key: Key, is_so: bool, why: &str| {
         if is_so && config.is_explicit(key) {
             warnings.push(format!("{} has no effect {why}", flag(key)));
@@ -139,6 +140,10 @@ fn record_dependent(config: &Config, store: &Store, warnings: &mut Vec<String>) 
         &format!("with the index {index}: only rewo has a cache"),
     );
     warn_if(Key::IndexCache, caches && shared, "in a shared pool: no process caches its index");
+    let layers = parse_size(&config.text(Key::IndexDram)).is_some_and(|bytes| bytes > 0);
+    let why = format!("with the index {index}: only sptree has layers in DRAM");
+    warn_if(Key::IndexDram, layers && figures.layers.is_none(), &why);
+    warn_if(Key::IndexDram, layers && shared, "in a shared pool: no process has layers of its index");
     warn_if(Key::EndStopped, config.number(Key::EndStopped) > 0 && !shared, "without --shared");
     let no_socket = config.text(Key::UnixSocket).is_empty();
     warn_if(Key::UnixSocketPerm, no_socket, "without --unix");
@@ -146,6 +151,8 @@ fn record_dependent(config: &Config, store: &Store, warnings: &mut Vec<String>) 
     if caches && (index != "rewo" || shared) {
         config.record_text(Key::IndexCache, "0");
     }
+    let budget = figures.layers.map_or(0, |layers| layers.stats().budget);
+    config.record_text(Key::IndexDram, &budget.to_string());
     if !shared {
         config.record(Key::EndStopped, 0);
     }

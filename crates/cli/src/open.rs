@@ -3,7 +3,7 @@
 use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt, path::Path, process::ExitCode, time::Duration};
 
 use terrace::{ByteSize, Durability, Engine, Index, OpenError, Options, Problem, Store};
-use terrace_server::config::{Config, Key, TABLE, parse_sizes};
+use terrace_server::config::{Config, Key, TABLE, parse_size, parse_sizes};
 
 use crate::{
     clock,
@@ -232,6 +232,10 @@ fn options(config: &Config) -> Options {
     }
     if !is_on_disk(config) && config.text(Key::Engine) == Engine::Tiered.name() {
         options = options.tier_pool(path(config));
+    }
+    // Any other text is `auto`.
+    if let Some(bytes) = parse_size(&config.text(Key::IndexDram)) {
+        options = options.index_dram(ByteSize::bytes(bytes));
     }
     if config.number(Key::MaxSize) > 0 {
         options = options.max_size(ByteSize::bytes(config.number(Key::MaxSize)));

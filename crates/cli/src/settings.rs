@@ -15,6 +15,7 @@ const POOL: &[Key] = &[
     Key::MaxSize,
     Key::Index,
     Key::IndexCache,
+    Key::IndexDram,
     Key::Engine,
     Key::Dir,
     Key::Memory,
@@ -324,6 +325,7 @@ fn flag(setting: &'static Setting, (doc, heading): (&'static str, Option<&'stati
             arg.num_args(0..=1).require_equals(true).default_missing_value("yes").value_name("yes|no")
         }
         Kind::Size { .. } => arg.value_name("SIZE"),
+        Kind::SizeOrAuto => arg.value_name("SIZE|auto"),
         Kind::Sizes => arg.value_name("MIN..MAX"),
         Kind::Number { .. } | Kind::Signed => arg.value_name("N"),
         Kind::Choice(_) => arg.value_name("NAME"),

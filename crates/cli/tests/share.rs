@@ -116,6 +116,43 @@ fn stats_explain_a_missing_index_cache() {
 }
 
 #[test]
+fn stats_say_what_serves_an_index_of_layers() {
+    const DRAM: [&str; 2] = ["--index-dram", "64mb"];
+    let place = Place::new();
+    let row_of = |pool: &std::path::Path, arguments: &[&str]| {
+        let stats = place.run_on(pool, &[&["stats"], arguments].concat(), b"").ok();
+        let row = stats.text().lines().find_map(|line| line.strip_prefix("index served by"));
+        row.map(|row| row.trim().to_owned())
+    };
+    let served_row = |pool: &std::path::Path, arguments: &[&str]| {
+        let mut served = Served::start(pool, arguments);
+        let row = row_of(pool, &["--metrics-port", &served.metrics_port.to_string()]);
+        served.signal("-TERM");
+        (row, served.end().1)
+    };
+    let alone = |why: &str| Some(format!("the pool alone: {why}"));
+    let pool = place.path("sptree");
+    place.run_on(&pool, &["load", "--index", "sptree", "-"], b"key,value\na,1\n").ok();
+    assert_eq!(row_of(&pool, &[]), alone("the medium is as fast as DRAM"));
+    assert_eq!(row_of(&pool, &["--index-dram", "0"]), alone("not asked for"));
+    assert_eq!(row_of(&pool, &[SHARED, &DRAM].concat()), alone("shared"));
+    let (row, said) = served_row(&pool, &[]);
+    assert_eq!(row, alone("the medium is as fast as DRAM"));
+    assert!(!said.contains("warning"), "{said}");
+    let (row, said) = served_row(&pool, &[SHARED, &DRAM].concat());
+    assert_eq!(row, alone("shared"));
+    let why = "warning: --index-dram has no effect in a shared pool: no process has layers of its index";
+    assert!(said.contains(why), "{said}");
+    let pool = place.path("clht");
+    place.run_on(&pool, &["load", "-"], b"key,value\na,1\n").ok();
+    assert_eq!(row_of(&pool, &[]), None);
+    let (row, said) = served_row(&pool, &DRAM);
+    assert_eq!(row, None);
+    let why = "--index-dram has no effect with the index clht: only sptree has layers in DRAM";
+    assert!(said.contains(&format!("warning: {why}")), "{said}");
+}
+
+#[test]
 fn stats_name_a_stopped_process() {
     let place = Place::new();
     let served = Served::start(&place.pool(), SHARED);

@@ -106,6 +106,8 @@ fn bad_variables_are_named_with_what_is_valid() {
         ("TERRACE_SHARED", "maybe", "yes or no"),
         ("TERRACE_UNIX_PERM", "999", "permissions in octal, as in 700, up to 777"),
         ("TERRACE_INDEX_CACHE", "2mb..1mb", "two sizes, the smaller first"),
+        ("TERRACE_INDEX_DRAM", "1mb..2mb", "a size, as in 512mb or 4GiB, or auto"),
+        ("TERRACE_INDEX_DRAM", "-1", "a size, as in 512mb or 4GiB, or auto"),
     ] {
         let said = run_in(&[(name, value)], &NOWHERE).fails(2, wanted).err;
         assert!(said.contains(&format!("{name}={value}")), "{said}");
@@ -341,6 +343,8 @@ fn settings_without_effect_are_reported() {
         "12",
         "--index-cache",
         "1mb",
+        "--index-dram",
+        "64mb",
         "--end-stopped",
         "5",
         "--unix-perm",
@@ -353,6 +357,7 @@ fn settings_without_effect_are_reported() {
         ("participants", "9"),
         ("size", "134217728"),
         ("index-cache", "0"),
+        ("index-dram", "0"),
         ("end-stopped", "0"),
         ("tcp-backlog", "511"),
         ("huge-pages", "yes"),
@@ -368,6 +373,7 @@ fn settings_without_effect_are_reported() {
         "--participants 12 applies only when a pool is created; this pool has 9: ",
         "--size 67108864 (64 MiB) applies only when a pool is created; this pool has 134217728 (128 MiB): a pool cannot shrink",
         "--index-cache has no effect with the index turbo: only rewo has a cache",
+        "--index-dram has no effect with the index turbo: only sptree has layers in DRAM",
         "--end-stopped has no effect without --shared",
         "--unix-perm has no effect without --unix",
     ] {

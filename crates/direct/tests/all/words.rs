@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use terrace_direct::{Direct, Key, Settings, index_in};
-use terrace_engine::{Clock, Durably, Engine, ManualClock, OpenError, Pooled, Put, ReadError, WriteError};
+use terrace_engine::{
+    Clock, Durably, Engine, Layers, ManualClock, NoLayers, OpenError, Pooled, Put, ReadError, WriteError,
+};
 use terrace_index::hash::{Clht, Level, Rewo, Turbo};
-use terrace_index::ordered::Art;
+use terrace_index::ordered::{Art, SpTree};
 use terrace_index::{Bytes, PointIndex, Stored};
 use terrace_medium::{Pmem, Shm};
 use terrace_pool::{Pool, PoolOptions};
@@ -93,6 +95,31 @@ fn pool_names_its_index_and_reader_creates_none() {
     assert_eq!(refused, Err(WriteError::ReadOnly));
     assert!(!reader.maintain() && reader.grow(8 << 20).is_err());
     assert_eq!((reader.sweep_expired(10), reader.recover_dead(), reader.other_processes().len()), (0, 0, 1));
+}
+
+/// What serves the index of a new store, if it can have layers in DRAM.
+fn layers_of<I>(pool: Pool<Shm>, index_dram: Option<u64>) -> Option<Layers>
+where
+    I: PointIndex<Medium = Shm, Kind = Bytes<Key>> + Stored<Medium = Shm> + 'static,
+{
+    let settings = Settings { index_dram, ..settings(false) };
+    Direct::open::<I>(pool, settings).unwrap().stats().index.unwrap().layers
+}
+
+#[test]
+fn index_says_why_it_has_no_layers() {
+    type Layered = SpTree<Shm, Bytes<Key>>;
+    let alone = || Pool::anonymous(4 << 20).unwrap();
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let shared = || PoolOptions::at(directory.path().join("pool")).size(4 << 20).shared(true);
+    let none = |why| Some(Layers::PoolAlone(why));
+    assert_eq!(layers_of::<Layered>(alone(), Some(0)), none(NoLayers::NotAsked));
+    assert_eq!(layers_of::<Layered>(alone(), None), none(NoLayers::FastMedium));
+    for asked in [None, Some(0), Some(64 << 20)] {
+        let pool = shared().open_or_create().unwrap();
+        assert_eq!(layers_of::<Layered>(pool, asked), none(NoLayers::Shared), "{asked:?}");
+        assert_eq!(layers_of::<Index>(alone(), asked), None, "{asked:?}");
+    }
 }
 
 #[test]

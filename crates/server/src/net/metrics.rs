@@ -20,7 +20,7 @@ use crate::state::{
     shared::Shared,
     stats::BOUNDS,
 };
-use terrace::{Costs, DiskStats, Holder, Stats, TierStats};
+use terrace::{Costs, DiskStats, Holder, LAYER_FIGURES, Layers, Stats, TierStats};
 
 /// The metrics of one server.
 pub(crate) struct Metrics {
@@ -140,6 +140,15 @@ impl Page<'_> {
                 false => self.gauge(&name, figure.about, figure.value),
             }
         })
+    }
+
+    /// A figure of a list of all figures of `part`.
+    fn of_list<S>(&mut self, part: &str, figure: &terrace::Figure<S>, stats: &S) -> fmt::Result {
+        let (name, value) = (format!("{part}_{}", figure.name), (figure.get)(stats));
+        match figure.is_counter {
+            true => self.counter(&name, figure.help, value),
+            false => self.gauge(&name, figure.help, value),
+        }
     }
 
     fn info(&mut self, name: &str, help: &str, labels: &[(&str, String)]) -> fmt::Result {
@@ -305,7 +314,15 @@ fn index_figures(page: &mut Page<'_>, stats: &Stats) -> fmt::Result {
     let cache = index.cache.unwrap_or_default();
     page.gauge("index_cache_bytes", "Size of the index's cache; 0: none", cache.bytes)?;
     page.counter("index_cache_hits", "Searches answered by the index's cache", cache.hits)?;
-    page.counter("index_cache_misses", "Searches that the cache could not answer", cache.misses)
+    page.counter("index_cache_misses", "Searches that the cache could not answer", cache.misses)?;
+    index.layers.map_or(Ok(()), |layers| layer_figures(page, &layers))
+}
+
+/// The figures of the layers in DRAM of an index that can have such.
+fn layer_figures(page: &mut Page<'_>, layers: &Layers) -> fmt::Result {
+    page.info("index_served", "What serves the index's searches", &[("by", layers.to_string())])?;
+    let stats = layers.stats();
+    LAYER_FIGURES.iter().try_for_each(|figure| page.of_list("index_layers", figure, &stats))
 }
 
 /// The figures of a store on a disk.
@@ -342,13 +359,7 @@ fn disk_figures(page: &mut Page<'_>, disk: &DiskStats) -> fmt::Result {
 
 /// The figures of a store over DRAM and a slower tier.
 fn tier_figures(page: &mut Page<'_>, tier: &TierStats) -> fmt::Result {
-    TierStats::FIGURES.iter().try_for_each(|figure| {
-        let (name, value) = (format!("tier_{}", figure.name), (figure.get)(tier));
-        match figure.is_counter {
-            true => page.counter(&name, figure.help, value),
-            false => page.gauge(&name, figure.help, value),
-        }
-    })
+    TierStats::FIGURES.iter().try_for_each(|figure| page.of_list("tier", figure, tier))
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -11,6 +11,7 @@ use terrace_server::config::format_size;
 
 use super::costs::Costs;
 use super::disk::Disk;
+use super::layers::OfLayers;
 use super::page::Page;
 use super::tier::Tier;
 use crate::text::{counted, duration, thousands};
@@ -42,6 +43,8 @@ pub(super) struct Figures {
     index_cache_bytes: u64,
     index_cache_hits: u64,
     index_cache_misses: u64,
+    /// Of an index that can have layers in DRAM.
+    layers: Option<OfLayers>,
     /// Whether the pool is shared; its index then has no cache.
     shared: bool,
     costs: Costs,
@@ -96,6 +99,7 @@ impl Figures {
             index_cache_bytes: cache.bytes,
             index_cache_hits: cache.hits,
             index_cache_misses: cache.misses,
+            layers: index.layers.as_ref().map(OfLayers::of_pool),
             shared,
             costs: Costs::of(stats.costs),
             disk: stats.disk.map(Disk),
@@ -131,6 +135,7 @@ impl Figures {
             index_cache_bytes: count("index_cache_bytes")?,
             index_cache_hits: count("index_cache_hits_total")?,
             index_cache_misses: count("index_cache_misses_total")?,
+            layers: OfLayers::of_server(page.label("terrace_index_served_info", "by"), count),
             shared: count("pool_shared")? != 0,
             costs: Costs::from_metrics(count)?,
             disk: Disk::of_server(count),
@@ -227,7 +232,8 @@ impl Figures {
             nodes => counted(nodes, "node", "nodes"),
         };
         row("index", format!("{}, {index}, {percent:.0}% full, {shape}", self.index))?;
-        row("index cache", self.cache())
+        row("index cache", self.cache())?;
+        self.layers.as_ref().map_or(Ok(()), |layers| layers.write(row))
     }
 
     /// Memory used in addition to the data. Figures per record and percentages are left out for a
@@ -313,6 +319,9 @@ impl Figures {
         field("index_cache_bytes", json!(self.index_cache_bytes));
         field("index_cache_hits", json!(self.index_cache_hits));
         field("index_cache_misses", json!(self.index_cache_misses));
+        if let Some(layers) = &self.layers {
+            layers.json(field);
+        }
         field("shared", json!(self.shared));
         field("shared_with", json!(self.others));
         self.costs.json(field);

@@ -4,6 +4,7 @@
 mod costs;
 mod disk;
 mod figures;
+mod layers;
 mod page;
 mod tier;
 

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::fields::{Figures, fields};
+use terrace::LAYER_FIGURES;
+
 use crate::{command::Context, state::stats::Tally};
 
 /// Counters since the start or CONFIG RESETSTAT.
@@ -98,5 +100,16 @@ fn replies(out: &mut String, cx: &Context<'_>, figures: &Figures, tally: Tally) 
             ("index_cache_hits", &cache_hits),
             ("index_cache_misses", &cache_misses),
         ],
-    )
+    )?;
+    layers(out, cx, figures)
+}
+
+/// The layers in DRAM of an index that can have such.
+fn layers(out: &mut String, cx: &Context<'_>, figures: &Figures) -> std::fmt::Result {
+    let Some(layers) = figures.store.index.and_then(|index| index.layers) else { return Ok(()) };
+    fields(out, &[("index_served_by", &layers)])?;
+    let stats = cx.shared.stats.store.layers_since(&layers);
+    LAYER_FIGURES.iter().try_for_each(|figure| {
+        fields(out, &[(&*format!("index_layers_{}", figure.name), &(figure.get)(&stats))])
+    })
 }

@@ -369,7 +369,13 @@ impl Config {
             (_, Kind::Number { .. } | Kind::Size { .. }) => self.number(setting.key).to_string(),
             (
                 _,
-                Kind::Text | Kind::Signed | Kind::Password | Kind::Sizes | Kind::Choice(_) | Kind::Fixed(_),
+                Kind::Text
+                | Kind::Signed
+                | Kind::Password
+                | Kind::Sizes
+                | Kind::SizeOrAuto
+                | Kind::Choice(_)
+                | Kind::Fixed(_),
             ) => self.text(setting.key),
         }
     }

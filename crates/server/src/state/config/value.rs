@@ -22,6 +22,8 @@ pub enum Kind {
     },
     /// Two sizes, minimum and maximum: `1mb..64mb`. One size stands for both.
     Sizes,
+    /// Bytes, or `auto`.
+    SizeOrAuto,
     /// `yes` or `no`.
     Switch,
     /// Permissions in octal: `700`.
@@ -55,6 +57,7 @@ impl Kind {
             Kind::Size { min: 0 } => "a size, as in 1073741824, 512mb or 4GiB".into(),
             Kind::Size { min } => format!("a size of {} at least, as in 512mb or 4GiB", format_size(min)),
             Kind::Sizes => "two sizes, the smaller first, as in 1mb..64mb, or one".into(),
+            Kind::SizeOrAuto => "a size, as in 512mb or 4GiB, or auto".into(),
             Kind::Switch => "yes or no".into(),
             Kind::Octal => "permissions in octal, as in 700, up to 777".into(),
             Kind::Choice(choices) => choices.join(" or "),
@@ -75,6 +78,7 @@ impl Kind {
                 within(bytes, min, i64::MAX.unsigned_abs())
             }
             Kind::Sizes => check_sizes(text),
+            Kind::SizeOrAuto => check_size_or_auto(text),
             Kind::Switch => match text.to_ascii_lowercase().as_str() {
                 "yes" | "true" | "on" | "1" => Ok(Parsed::Number(1)),
                 "no" | "false" | "off" | "0" => Ok(Parsed::Number(0)),
@@ -107,6 +111,17 @@ fn check_sizes(text: &str) -> Result<Parsed, String> {
         Some((least, most)) if least <= most => Ok(Parsed::Text(text.into())),
         Some(_) => Err("argument must name the smaller size first".into()),
         None => Err("argument must be two memory values, as in 1mb..64mb, or one".into()),
+    }
+}
+
+fn check_size_or_auto(text: &str) -> Result<Parsed, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(Parsed::Text("auto".into()));
+    }
+    let within = parse_size(text).filter(|bytes| i64::try_from(*bytes).is_ok());
+    match within {
+        Some(bytes) => Ok(Parsed::Text(bytes.to_string())),
+        None => Err("argument must be a memory value or 'auto'".into()),
     }
 }
 
@@ -173,6 +188,17 @@ mod tests {
         }
         assert!(Kind::Sizes.parse("2mb..1mb").unwrap_err().contains("smaller size first"));
         assert_eq!(Kind::Sizes.parse("0..1mb"), Ok(Parsed::Text("0..1mb".into())));
+    }
+
+    #[test]
+    fn size_or_auto_is_parsed() {
+        for (text, kept) in [("auto", "auto"), ("AUTO", "auto"), ("0", "0"), ("64mb", "67108864")] {
+            assert_eq!(Kind::SizeOrAuto.parse(text), Ok(Parsed::Text(kept.into())), "{text}");
+        }
+        for text in ["", "automatic", "-1", "1mb..2mb", "64 potatoes", "9223372036854775808"] {
+            let refused = Kind::SizeOrAuto.parse(text).unwrap_err();
+            assert!(refused.contains("a memory value or 'auto'"), "{text}: {refused}");
+        }
     }
 
     #[test]

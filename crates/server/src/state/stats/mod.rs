@@ -5,6 +5,9 @@ mod commands;
 mod rates;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use terrace::{LAYER_FIGURES, LayerStats, Layers};
 
 pub(crate) use self::{
     bounds::{BOUNDS, BUCKETS},
@@ -46,6 +49,8 @@ pub(crate) struct StoreCounters {
     cache_hits: AtomicU64,
     cache_misses: AtomicU64,
     evicted: AtomicU64,
+    /// What the layers of the index had done.
+    layers: Mutex<LayerStats>,
 }
 
 impl StoreCounters {
@@ -65,6 +70,17 @@ impl StoreCounters {
         std::array::from_fn(|nth| [now.expired, cache.hits, cache.misses][nth].saturating_sub(before[nth]))
     }
 
+    /// What the layers of the index have, and did since the last CONFIG RESETSTAT.
+    pub(crate) fn layers_since(&self, now: &Layers) -> LayerStats {
+        let before = self.layers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stats = now.stats();
+        for figure in LAYER_FIGURES.iter().filter(|figure| figure.is_counter) {
+            let since = (figure.get)(&stats).saturating_sub((figure.get)(&before));
+            (figure.set)(&mut stats, since);
+        }
+        stats
+    }
+
     fn set_baseline(&self, now: &terrace::Stats, evicted: u64) {
         self.evicted.store(evicted, Relaxed);
         let cache = now.index.and_then(|index| index.cache).unwrap_or_default();
@@ -72,6 +88,9 @@ impl StoreCounters {
         self.expired.store(now.expired, Relaxed);
         self.cache_hits.store(cache.hits, Relaxed);
         self.cache_misses.store(cache.misses, Relaxed);
+        let layers = now.index.and_then(|index| index.layers);
+        let layers = layers.map_or(LayerStats::default(), |layers| layers.stats());
+        *self.layers.lock().unwrap_or_else(PoisonError::into_inner) = layers;
     }
 }
 

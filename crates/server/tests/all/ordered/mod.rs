@@ -258,6 +258,21 @@ fn invalid_options_of_ranges_are_refused() {
 }
 
 #[test]
+fn info_says_what_serves_an_index_of_layers() {
+    if is_on_disk() {
+        return;
+    }
+    let info = |index| Client::with_index(index).ask("INFO stats");
+    let said = info(Index::SpTree);
+    assert!(said.contains("index_served_by:the pool alone: the medium is as fast as DRAM"), "{said}");
+    for figure in terrace::LAYER_FIGURES {
+        assert!(said.contains(&format!("index_layers_{}:0", figure.name)), "{said}");
+    }
+    let said = info(Index::Art);
+    assert!(!said.contains("index_served_by") && !said.contains("index_layers"), "{said}");
+}
+
+#[test]
 fn hash_index_names_the_ordered_ones() {
     if is_on_disk() {
         return;
