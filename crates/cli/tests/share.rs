@@ -5,6 +5,7 @@ mod common;
 use common::{Place, Served};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use terrace::{Eviction, First, Policy, Store, Transaction, WriteError};
@@ -115,41 +116,66 @@ fn stats_explain_a_missing_index_cache() {
     }
 }
 
+const DRAM: [&str; 2] = ["--index-dram", "64mb"];
+
+/// What serves the index of a pool, as `stats` says.
+fn served_by(place: &Place, pool: &Path, arguments: &[&str]) -> Option<String> {
+    let stats = place.run_on(pool, &[&["stats"], arguments].concat(), b"").ok();
+    let row = stats.text().lines().find_map(|line| line.strip_prefix("index served by"));
+    row.map(|row| row.trim().to_owned())
+}
+
+/// The same while a server has the pool open, and what that server says.
+fn served_by_in_server(place: &Place, pool: &Path, arguments: &[&str]) -> (Option<String>, String) {
+    let mut served = Served::start(pool, arguments);
+    let row = served_by(place, pool, &["--metrics-port", &served.metrics_port.to_string()]);
+    served.signal("-TERM");
+    (row, served.end().1)
+}
+
+/// A pool with this index and one key.
+fn pool_with(place: &Place, index: &str) -> PathBuf {
+    let pool = place.path(index);
+    place.run_on(&pool, &["load", "--index", index, "-"], b"key,value\na,1\n").ok();
+    pool
+}
+
 #[test]
-fn stats_say_what_serves_an_index_of_layers() {
-    const DRAM: [&str; 2] = ["--index-dram", "64mb"];
+fn stats_say_why_an_index_has_no_layers() {
     let place = Place::new();
-    let row_of = |pool: &std::path::Path, arguments: &[&str]| {
-        let stats = place.run_on(pool, &[&["stats"], arguments].concat(), b"").ok();
-        let row = stats.text().lines().find_map(|line| line.strip_prefix("index served by"));
-        row.map(|row| row.trim().to_owned())
-    };
-    let served_row = |pool: &std::path::Path, arguments: &[&str]| {
-        let mut served = Served::start(pool, arguments);
-        let row = row_of(pool, &["--metrics-port", &served.metrics_port.to_string()]);
-        served.signal("-TERM");
-        (row, served.end().1)
-    };
     let alone = |why: &str| Some(format!("the pool alone: {why}"));
-    let pool = place.path("sptree");
-    place.run_on(&pool, &["load", "--index", "sptree", "-"], b"key,value\na,1\n").ok();
-    assert_eq!(row_of(&pool, &[]), alone("the medium is as fast as DRAM"));
-    assert_eq!(row_of(&pool, &["--index-dram", "0"]), alone("not asked for"));
-    assert_eq!(row_of(&pool, &[SHARED, &DRAM].concat()), alone("shared"));
-    let (row, said) = served_row(&pool, &[]);
+    let pool = pool_with(&place, "sptree");
+    assert_eq!(served_by(&place, &pool, &[]), alone("the medium is as fast as DRAM"));
+    assert_eq!(served_by(&place, &pool, &["--index-dram", "0"]), alone("not asked for"));
+    assert_eq!(served_by(&place, &pool, &[SHARED, &DRAM].concat()), alone("shared"));
+    let (row, said) = served_by_in_server(&place, &pool, &[]);
     assert_eq!(row, alone("the medium is as fast as DRAM"));
     assert!(!said.contains("warning"), "{said}");
-    let (row, said) = served_row(&pool, &[SHARED, &DRAM].concat());
+    let (row, said) = served_by_in_server(&place, &pool, &[SHARED, &DRAM].concat());
     assert_eq!(row, alone("shared"));
     let why = "warning: --index-dram has no effect in a shared pool: no process has layers of its index";
     assert!(said.contains(why), "{said}");
-    let pool = place.path("clht");
-    place.run_on(&pool, &["load", "-"], b"key,value\na,1\n").ok();
-    assert_eq!(row_of(&pool, &[]), None);
-    let (row, said) = served_row(&pool, &DRAM);
+    let pool = pool_with(&place, "clht");
+    assert_eq!(served_by(&place, &pool, &[]), None);
+    let (row, said) = served_by_in_server(&place, &pool, &DRAM);
     assert_eq!(row, None);
     let why = "--index-dram has no effect with the index clht: only sptree has layers in DRAM";
     assert!(said.contains(&format!("warning: {why}")), "{said}");
+}
+
+#[test]
+fn stats_have_what_serves_an_index_as_json() {
+    let place = Place::new();
+    let json = |index| {
+        let pool = pool_with(&place, index);
+        let stats = place.run_on(&pool, &["stats", "--json"], b"").ok();
+        serde_json::from_str::<serde_json::Value>(stats.text()).unwrap()
+    };
+    let stats = json("sptree");
+    assert_eq!(stats["index_served_by"], "the pool alone: the medium is as fast as DRAM");
+    assert_eq!(stats["index_layers_budget_bytes"], 0);
+    let stats = json("art");
+    assert!(stats.get("index_served_by").is_none() && stats.get("index_layers_bytes").is_none());
 }
 
 #[test]
