@@ -2,10 +2,11 @@
 
 use crate::tests::fixtures::{Store, settings, store};
 use crate::{Direct, Key};
-use std::ops::Bound::Unbounded;
+use std::ops::Bound::{self, Unbounded};
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_engine::Pooled;
-use terrace_engine::{Durably, Engine, KEY_MAX, Ordered, WriteError};
+use terrace_engine::{Direction, Durably, Engine, KEY_MAX, Ordered, WriteError};
 use terrace_index::ordered::{Art, BwTree, Hot, Masstree, SpTree};
 use terrace_index::{Bytes, RangeIndex, Stored};
 use terrace_medium::Dram;
@@ -105,6 +106,33 @@ fn clear_ends_where_keys_are_out_of_order() {
     assert!(left_by_clear::<SpTree<Dram, Bytes<Key>>>() >= 20);
     // The changed bytes decide no way in this tree.
     assert_eq!(left_by_clear::<Hot<Dram, Bytes<Key>>>(), 0);
+}
+
+/// Asserts that a range from the first key on fails, or has as many keys as the store had.
+fn assert_range_is_whole_or_fails<I>()
+where
+    I: RangeIndex<Medium = Dram, Kind = Bytes<Key>> + Stored<Medium = Dram> + 'static,
+{
+    for direction in [Direction::Forward, Direction::Backward] {
+        let store = store_with_keys_out_of_order::<I>();
+        let mut range = store.range(Bound::Included(&ALIKE), Unbounded, direction).unwrap();
+        let mut seen = 0;
+        let visited = range.visit(1000, &mut |_, _| {
+            seen += 1;
+            ControlFlow::Continue(())
+        });
+        assert!(visited.is_err() || seen == 100, "{} {direction:?}: {seen} of 100 keys", I::NAME);
+    }
+}
+
+/// The keys of twenty records have changed into some before the range.
+#[test]
+fn range_tells_of_records_whose_keys_have_left_it() {
+    assert_range_is_whole_or_fails::<Art<Dram, Bytes<Key>>>();
+    assert_range_is_whole_or_fails::<Masstree<Dram, Bytes<Key>>>();
+    assert_range_is_whole_or_fails::<BwTree<Dram, Bytes<Key>>>();
+    assert_range_is_whole_or_fails::<Hot<Dram, Bytes<Key>>>();
+    assert_range_is_whole_or_fails::<SpTree<Dram, Bytes<Key>>>();
 }
 
 /// A record whose key has changed into another that is in its order, too.
