@@ -179,6 +179,19 @@ fn stats_have_what_serves_an_index_as_json() {
 }
 
 #[test]
+fn index_dram_gives_layers_to_one_that_has_the_pool_alone() {
+    let place = Place::new();
+    let pool = pool_with(&place, "sptree");
+    let has_layers = |row: Option<String>| row.is_some_and(|row| row.starts_with("layers in DRAM, "));
+    assert!(has_layers(served_by(&place, &pool, &DRAM)));
+    let (row, said) = served_by_in_server(&place, &pool, &DRAM);
+    assert!(has_layers(row) && !said.contains("warning"), "{said}");
+    let served = Served::start(&pool, &DRAM);
+    let kept = redis::cmd("CONFIG").arg(&["GET", "index-dram"]).query(&mut connect(&served));
+    assert_eq!(kept, Ok(("index-dram".to_owned(), (64 << 20).to_string())));
+}
+
+#[test]
 fn stats_name_a_stopped_process() {
     let place = Place::new();
     let served = Served::start(&place.pool(), SHARED);

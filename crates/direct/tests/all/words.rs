@@ -122,6 +122,25 @@ fn index_says_why_it_has_no_layers() {
     }
 }
 
+/// The layers that a new store over SPTree in persistent memory of this size has.
+fn budget_in_pmem(bytes: u64, index_dram: Option<u64>) -> u64 {
+    let settings = Settings { index_dram, ..settings(false) };
+    let pool = Pool::anonymous(bytes).unwrap();
+    let store = Direct::open_ordered::<SpTree<Pmem, Bytes<Key>>>(pool, settings).unwrap();
+    match store.stats().index.unwrap().layers {
+        Some(Layers::InDram(stats)) => stats.budget,
+        none => panic!("{none:?} of {index_dram:?}"),
+    }
+}
+
+#[test]
+fn layers_have_an_eighth_of_persistent_memory_unless_set() {
+    assert_eq!(budget_in_pmem(32 << 20, None), 4 << 20);
+    // At least a mebibyte.
+    assert_eq!(budget_in_pmem(4 << 20, None), 1 << 20);
+    assert_eq!(budget_in_pmem(4 << 20, Some(64 << 20)), 64 << 20);
+}
+
 #[test]
 fn put_costs_follow_from_the_index() {
     fn costs<I: PointIndex<Medium = Pmem, Kind = Bytes<Key>> + Stored<Medium = Pmem> + 'static>() {

@@ -1,7 +1,7 @@
 //! Tests: the choice of a store's index.
 
 use crate::common::{MEDIA, Medium, Site, assert_sound, directory, shared};
-use terrace::{ByteSize, Index, Options};
+use terrace::{ByteSize, Index, Layers, NoLayers, Options};
 
 #[test]
 fn store_keeps_its_index() {
@@ -46,6 +46,39 @@ fn index_names_round_trip() {
     assert_eq!(Index::named("ordered"), Some(Index::ORDERED));
     assert!(Index::ORDERED.is_ordered());
     assert_eq!(Index::named("btree"), None);
+}
+
+#[test]
+fn store_over_sptree_has_layers_if_it_has_the_pool_alone() {
+    const KEYS: u32 = 5000;
+    let size = ByteSize::mib(64);
+    for medium in [Medium::Shm, Medium::Pmem] {
+        let directory = directory();
+        let options = shared(&directory.path().join("pool"), medium).index(Index::SpTree).index_dram(size);
+        let life = |open: fn(&Options) -> Result<terrace::Store, terrace::OpenError>,
+                    is_shared: bool,
+                    value: &[u8]| {
+            let store = open(&options.clone().shared(is_shared)).unwrap();
+            (0..KEYS).for_each(|n| store.put(n.to_le_bytes(), value).unwrap());
+            let value_of = |n: u32| store.get(n.to_le_bytes()).unwrap();
+            assert!((0..KEYS).all(|n| value_of(n).is_some_and(|found| *found == *value)));
+            assert!((KEYS..2 * KEYS).all(|n| value_of(n).is_none()));
+            let stats = store.stats();
+            assert_eq!((stats.index.unwrap().name, stats.records), ("sptree", KEYS.into()));
+            assert_sound(&store);
+            store.close().unwrap();
+            stats.index.unwrap().layers.expect("this index can have layers")
+        };
+        let shared = Layers::PoolAlone(NoLayers::Shared);
+        assert_eq!(life(Options::create, true, b"shared"), shared);
+        let Layers::InDram(layers) = life(Options::open, false, b"alone") else {
+            panic!("one who has the pool alone has layers");
+        };
+        let [nodes, known] = layers.nodes;
+        assert!(layers.budget == size.as_bytes() && layers.bytes <= layers.budget, "{layers:?}");
+        assert!((1..=nodes).contains(&known), "{layers:?}");
+        assert_eq!(life(Options::open, true, b"shared again"), shared);
+    }
 }
 
 #[test]
