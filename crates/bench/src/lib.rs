@@ -26,8 +26,9 @@ mod workload;
 mod zipfian;
 
 pub use baselines::{
-    Baseline, Bch, Cceh, Converted, FastFair, IntegerKeys, KeyForm, OrderedBaseline, PathHashing, Pfht,
-    Space, SpaceFull, StringKeys, Tips, TipsSizes, Woart,
+    Baseline, Bch, Cceh, Change, Converted, FastFair, IntegerKeys, KeyForm, Merge, OrderedBaseline,
+    PathHashing, Pfht, Removing, SkipList, Space, SpaceFull, Spot, SpotCceh, SpotFastFair, SpotSizes,
+    SpotVariant, Spotted, StringKeys, Tips, TipsSizes, Woart,
 };
 pub use choice::Choice;
 pub use drive::{Drive, Seen, Subject, drive};

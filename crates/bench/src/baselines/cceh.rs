@@ -29,7 +29,12 @@
 //! * **Empty memory is an empty slot** (keys are stored inverted), so a new segment need not be
 //!   filled with marks first. The key of all ones cannot be stored.
 
+mod spot;
+
+pub use spot::SpotCceh;
+
 use super::{Baseline, Space, SpaceFull, hashes, held};
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -266,26 +271,32 @@ impl<M: Medium> Cceh<M> {
         if root.depth() == entry.depth() {
             root = self.double(root)?;
         }
-        self.name(root, entry, hash_of_segment, sibling);
+        self.name(root, entry, hash_of_segment, [entry.segment(), sibling]);
         self.segments.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Stores both halves of a segment to the directory: first the words of the new one, then the
-    /// greater depth of the old one. A crash in between leaves words of one segment with two
-    /// depths; opening the table continues the split from there.
-    fn name(&self, root: Entry, entry: Entry, hash_of_segment: u64, sibling: u64) {
+    /// Stores both halves of a segment to the directory: first the words of the upper one, a new
+    /// segment, then those of the lower one, which may be the old segment with a greater depth. A
+    /// crash in between leaves words of one segment with two depths; opening the table continues
+    /// the split from there.
+    fn name(&self, root: Entry, entry: Entry, hash_of_segment: u64, [low, high]: [u64; 2]) {
         let (words, depth) = (1u64 << (root.depth() - entry.depth()), entry.depth() + 1);
-        let first = root.segment() + 8 * words * top(hash_of_segment, entry.depth());
-        let half = words / 2;
-        for (at, named) in [(first + 8 * half, sibling), (first, entry.segment())] {
-            (0..half).for_each(|nth| {
-                self.space.word(at + 8 * nth).store(self.space.medium(), named | depth, Release)
-            });
-            self.space.region().write_back_bytes(at, 8 * half as usize);
-            // PERSIST: the new segment is named before the old one's slots can be reused.
-            self.space.region().fence();
+        let (first, half) = (words * top(hash_of_segment, entry.depth()), words / 2);
+        for (from, named) in [(first + half, high), (first, low)] {
+            self.point(root, from..from + half, Entry(named | depth));
         }
+    }
+
+    /// Stores an entry to these words of the directory.
+    fn point(&self, root: Entry, words: Range<u64>, entry: Entry) {
+        let (at, bytes) = (root.segment() + 8 * words.start, 8 * (words.end - words.start) as usize);
+        words.for_each(|nth| {
+            self.space.word(root.segment() + 8 * nth).store(self.space.medium(), entry.0, Release)
+        });
+        self.space.region().write_back_bytes(at, bytes);
+        // PERSIST: a new segment is named before the old one's slots can be reused.
+        self.space.region().fence();
     }
 
     /// Doubles the directory.

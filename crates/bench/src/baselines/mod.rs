@@ -9,11 +9,13 @@
 //! stores, so stores within a line need no fence in between. A value is one word, so an update is
 //! one store in place; the undo log for larger values (*Level Hashing*, section 3.3.4) is not
 //! needed by a table. They write in an order that survives a crash, and pay for that. The hash
-//! tables' recovery is not implemented; the trees repair what a crash left as they meet it.
+//! tables' recovery is not implemented, but for that of CCEH below [`Spot`]; the trees repair what
+//! a crash left as they meet it.
 //!
 //! [`Bch`], [`Pfht`] and [`PathHashing`] are for one thread, as in their papers; [`Cceh`] and the
 //! trees, [`FastFair`] and [`Woart`], are for any number. [`Tips`] is a store above an index, for
-//! one thread here, with values of any length and all logs that it needs.
+//! one thread here, with values of any length and all logs that it needs. [`Spot`] is a layer above
+//! CCEH, FAST & FAIR or the [`SkipList`], for one thread.
 
 mod bch;
 mod bucket;
@@ -22,19 +24,23 @@ mod fast_fair;
 mod key_form;
 mod path;
 mod pfht;
+mod skip_list;
 mod space;
+mod spot;
 #[cfg(test)]
 mod tests;
 mod tips;
 mod woart;
 
 pub use bch::Bch;
-pub use cceh::Cceh;
-pub use fast_fair::FastFair;
+pub use cceh::{Cceh, SpotCceh};
+pub use fast_fair::{FastFair, SpotFastFair};
 pub use key_form::{IntegerKeys, KeyForm, StringKeys};
 pub use path::PathHashing;
 pub use pfht::Pfht;
+pub use skip_list::SkipList;
 pub use space::{Space, SpaceFull};
+pub use spot::{Change, Merge, Removing, Spot, SpotSizes, SpotVariant, Spotted};
 pub use tips::{Converted, Tips, TipsSizes};
 pub use woart::Woart;
 

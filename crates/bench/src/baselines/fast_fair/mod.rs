@@ -54,8 +54,11 @@
 //! merges the node: nobody tells a parent about a node that is gone.
 
 mod node;
+mod spot;
 #[cfg(test)]
 mod tests;
+
+pub use spot::SpotFastFair;
 
 use super::{IntegerKeys, KeyForm, OrderedBaseline, Space, SpaceFull, held};
 use node::{CAPACITY, MIDDLE, NODE, Node, Right, Seen};

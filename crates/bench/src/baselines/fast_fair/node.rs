@@ -1,5 +1,7 @@
 //! The node of the tree, and FAST: entries shift by 8-byte stores within it.
 
+mod copy;
+
 use crate::baselines::{KeyForm, Space, SpaceFull};
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -1,0 +1,3 @@
+//! Tests of the layer: each index in each variant behaves as a map.
+
+mod models;
