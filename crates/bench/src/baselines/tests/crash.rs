@@ -17,7 +17,7 @@ use terrace_testkit::{Layered, Recording, Trace};
 pub(in crate::baselines) type Crashing = Layered<true>;
 
 /// Bytes of a tree's memory.
-const BYTES: usize = 256 << 10;
+pub(in crate::baselines) const BYTES: usize = 256 << 10;
 
 /// The offset of the first word that a tree allocates, its root's.
 const ROOT: u64 = FIRST;
@@ -41,7 +41,7 @@ pub(in crate::baselines) fn shuffled(keys: usize, seed: u64) -> Vec<Op> {
     order.into_iter().map(|key| Op::Insert(key, key as u64 + 1)).collect()
 }
 
-type Content = Vec<Option<Version>>;
+pub(in crate::baselines) type Content = Vec<Option<Version>>;
 
 fn content<K: KeyForm, T: Recovers<K>>(tree: &T, keys: usize) -> Content {
     (0..keys).map(|number| tree.get(T::key(number).borrow())).collect()
@@ -214,7 +214,8 @@ impl History {
     }
 }
 
-fn memory(image: &[u64]) -> Memory<true> {
+/// The memory of a tree, recorded from now on.
+pub(in crate::baselines) fn memory(image: &[u64]) -> Memory<true> {
     let memory = Memory::zeroed_reused(BYTES, BYTES).expect("memory for a tree");
     memory.set_all(image);
     memory.begin();
