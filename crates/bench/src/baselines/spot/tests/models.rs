@@ -101,3 +101,31 @@ fn fast_fair_is_a_map_in_all_variants() {
 fn skip_list_is_a_map_in_all_variants() {
     check_all::<SkipList<Dram>>(keeps);
 }
+
+/// Fills a small memory, and goes on. Keys that were taken are there, and others are not.
+fn check_full<S: Spotted<Dram>>() {
+    for variant in SpotVariant::ALL {
+        let sizes = SpotSizes { buffered: None, logged: 1000 };
+        let mut spot = Layer::<S>::create(space::<Dram>(1 << 20), variant, sizes).expect("room for a layer");
+        let (mut taken, mut refused) = (Vec::new(), 0);
+        while refused < 500 {
+            let n = taken.len() as u64;
+            taken.push(spot.put(key(n), n).is_ok());
+            refused += usize::from(taken.last() == Some(&false));
+        }
+        let name = || format!("{} {}", S::NAME, variant.name());
+        let first = taken.iter().position(|is_taken| !is_taken);
+        assert!(first.is_some_and(|first| first > 10_000), "{}: full at {first:?}", name());
+        for (n, &is_taken) in (0..).zip(&taken) {
+            assert_eq!(spot.get(key(n)), is_taken.then_some(n), "{}", name());
+        }
+        assert!(spot.put(key(0), 7).is_err() || spot.get(key(0)) == Some(7), "{}", name());
+    }
+}
+
+#[test]
+fn full_memory_refuses_keys_and_keeps_the_others() {
+    check_full::<SpotCceh<Dram>>();
+    check_full::<SpotFastFair<Dram>>();
+    check_full::<SkipList<Dram>>();
+}
