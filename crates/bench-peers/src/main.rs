@@ -20,6 +20,7 @@ mod restart;
 mod server;
 mod share;
 mod slow;
+mod spot;
 mod start;
 mod tiered;
 mod wip;
@@ -61,8 +62,8 @@ struct Arguments {
     /// Only rows whose name contains this, for instance "hash get"
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
-    /// Keys of `hash` and `ordered`, and records of `tiered` and `cluster`, instead of 10 million;
-    /// records of `wip`, instead of 16 million.
+    /// Keys of `hash`, `ordered` and `spot`, and records of `tiered` and `cluster`, instead of 10
+    /// million; records of `wip`, instead of 16 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
     /// Where the stores of `wip` and `tiered` keep their files, instead of the directory for
@@ -88,6 +89,8 @@ enum Suite {
     Ordered,
     /// The index and the store on slow memory: Optane, CXL, phase-change memory.
     Slow,
+    /// Buffers, merges out of place and a cached search path on slow memory: Spot-on's case study.
+    Spot,
     /// Several processes on one store.
     Share,
     /// The store in a directory beside RocksDB and fjall.
@@ -172,6 +175,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
         Suite::Hash => family::sections,
         Suite::Ordered => ordered::sections,
         Suite::Slow => slow::sections,
+        Suite::Spot => spot::sections,
         Suite::Share => share::sections,
         Suite::Wip => wip::sections,
         Suite::WipAnswers => wip::answers,
