@@ -15,11 +15,12 @@ const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// Time between two checks whether another process that shares the store has died.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// The chores of each sweep and their time limits: sweeps take at most a fifth of a core, if
-/// entries expire faster than a step removes them, and moving records less than a tenth.
+/// entries expire faster than a step removes them, and moving records or maintaining the index less
+/// than a tenth each.
 const SWEEP_CHORES: [(Chore, Duration); 3] = [
     (Chore::Sweep, Duration::from_millis(25)),
     (Chore::Compact, Duration::from_millis(8)),
-    (Chore::Maintain, Duration::ZERO),
+    (Chore::Maintain, Duration::from_millis(8)),
 ];
 /// The chores of the thread that flushes.
 const FLUSH_CHORES: [Chore; 2] = [Chore::Flush, Chore::Log];
