@@ -146,8 +146,8 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Masstree<M, K> {
     }
 }
 
-/// In the seed of a plan: the index has layers in DRAM. Never on weak memory, which knows nothing of
-/// the orderings of words that are not the medium's.
+/// In the seed of a plan: the index has layers in DRAM. Never on weak memory, which knows nothing
+/// of the orderings of words that are not the medium's.
 pub const WITH_DRAM: u64 = 1 << 62;
 
 /// A plan, with layers in DRAM in two runs of three.

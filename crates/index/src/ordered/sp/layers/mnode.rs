@@ -4,8 +4,8 @@
 //!   line 0  | version | node | false positives | 0 | is last | high | low | 0 |
 //!   line 1  | filter |
 //! ```
-//! `high` and `low` are integers, or links to borders in the pool of the layers. Word 6 is `low`, as
-//! in a node, so the tree above reads Mnodes as nodes.
+//! `high` and `low` are integers, or links to borders in the pool of the layers. Word 6 is `low`,
+//! as in a node, so the tree above reads Mnodes as nodes.
 
 use super::filter::Filter;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

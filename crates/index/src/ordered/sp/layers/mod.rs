@@ -2,12 +2,12 @@
 //! of their low borders above.
 //!
 //! They are private memory of a process that has the pool alone, and are lost with it. Each Mnode
-//! says which keys its node may have, so a search for an absent key seldom reads the pool, and where
-//! the node lies, so no search reads the top layer in the pool.
+//! says which keys its node may have, so a search for an absent key seldom reads the pool. It says
+//! where the node lies, so no search reads the top layer in the pool.
 //!
 //! A node need not have an Mnode. One is made by a writer that has the node's lock, or by
-//! `maintain`, while there is memory; a search that finds none goes by the pool. So there is no time
-//! at which all searches change from one way to the other, and any Mnode can be given up.
+//! `maintain`, while there is memory; a search that finds none goes by the pool. So there is no
+//! time at which all searches change from one way to the other, and any Mnode can be given up.
 //!
 //! # Invariants
 //! 1. An Mnode is made, changed and given up under the lock of its node. A writer looks for it
@@ -179,7 +179,8 @@ impl<K: OrderedKind> Layers<K> {
         at(self.top.get(guard, low()?.borrow())?)
     }
 
-    /// Makes the Mnode of a node that has none; `None` without memory. Called under the node's lock.
+    /// Makes the Mnode of a node that has none; `None` without memory. Called under the node's
+    /// lock.
     fn make(&self, guard: &Guard<'_, Dram>, known: &Known<'_>) -> Option<Mnode<'_>> {
         if self.is_full.load(Relaxed) {
             return None;
