@@ -152,7 +152,7 @@ pub const WITH_DRAM: u64 = 1 << 62;
 
 /// A plan, with layers in DRAM in two runs of three.
 pub(super) fn layered(plan: Plan) -> Plan {
-    let bit = if plan.seed % 3 == 0 { 0 } else { WITH_DRAM };
+    let bit = if plan.seed.is_multiple_of(3) { 0 } else { WITH_DRAM };
     Plan { seed: plan.seed & !WITH_DRAM | bit, ..plan }
 }
 

@@ -2,9 +2,10 @@
 
 use super::super::keys::{KeyBytes, OrderedKind};
 use super::border::Sought;
+use super::find::hash_of;
 use super::node::{Node, Pair, WIDTH, slots_of};
 use super::tree::Tree;
-use super::word::Entry;
+use super::word::{Entry, hash_bits};
 use crate::Damage;
 use std::cmp::Ordering::Less;
 use terrace_medium::MappedMedium;
@@ -15,6 +16,8 @@ pub(super) struct Item<'g> {
     pub(super) key: Option<KeyBytes<'g>>,
     pub(super) integer: u64,
     pub(super) word: u64,
+    /// The bits of the key's hash that its slot has, of a byte string.
+    hash_bits: u64,
 }
 
 /// What a node has at one time.
@@ -52,6 +55,16 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
     }
 
+    /// Records damage, if a key is not that of its slot. Called for keys that are left out: damage
+    /// to a record may have changed its key.
+    pub(super) fn check_left_out(&self, item: &Item<'_>) {
+        let Some(key) = item.key.as_deref().filter(|_| !Self::INLINE) else { return };
+        let found = hash_of::<K>(key, self.pool.hash_seed()).map(hash_bits);
+        if found != Some(item.hash_bits) {
+            self.record_damage(item.word, "a record's key is not that of its slot");
+        }
+    }
+
     fn persist_content(&self, node: Node<'_>) {
         if M::VOLATILE_CACHE && Lock::may_be_unfenced(node.lock().load_word(self.pool.medium())) {
             self.persist_all(node);
@@ -76,15 +89,17 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 self.damaged_node(node, "a slot does not fit its check");
                 continue;
             }
-            let key = self.key_at(guard, (integer, word));
+            let (key, hash_bits) = (self.key_at(guard, (integer, word)), Entry(word).hash_bits());
+            let word = if Self::INLINE { word } else { K::word_of(guard, Entry(word).offset()) };
+            let item = Item { key, integer, word, hash_bits };
             // A split or a join that goes on or was cut off leaves keys behind the end.
-            if let (true, Some(end), Some(key)) = (content.is_changing, content.end, &key)
+            if let (true, Some(end), Some(key)) = (content.is_changing, content.end, &item.key)
                 && self.compare(guard, &Sought::new(key.clone()), (node, end))? != Less
             {
+                self.check_left_out(&item);
                 continue;
             }
-            let word = if Self::INLINE { word } else { K::word_of(guard, Entry(word).offset()) };
-            items.push(Item { key, integer, word });
+            items.push(item);
         }
         match Self::INLINE {
             true => items.sort_unstable_by_key(|item| item.integer),

@@ -215,11 +215,15 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     fn put(&mut self, items: Vec<Item<'g>>) {
         let is_wanted = |item: &Item<'g>| {
             let Some(key) = &item.key else { return true };
+            let is_in_range = self.low.admits(key, Greater) && self.high.admits(key, Less);
             let is_ahead = self.last.as_ref().is_none_or(|last| match self.direction {
                 Direction::Forward => **key > **last,
                 Direction::Backward => **key < **last,
             });
-            is_ahead && self.low.admits(key, Greater) && self.high.admits(key, Less)
+            if !(is_ahead && is_in_range) {
+                self.tree.check_left_out(item);
+            }
+            is_ahead && is_in_range
         };
         let mut items: Vec<_> = items.into_iter().filter(is_wanted).collect();
         if self.direction == Direction::Backward {
