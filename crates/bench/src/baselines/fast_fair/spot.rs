@@ -178,6 +178,12 @@ fn changed(entries: &[(u64, u64)], changes: &[Change]) -> Vec<(u64, u64)> {
 }
 
 impl<M: Medium> SpotFastFair<M> {
+    /// Levels of the tree.
+    #[cfg(test)]
+    pub(in crate::baselines) fn levels(&self) -> u64 {
+        self.tree.root().level() + 1
+    }
+
     fn leaf(&self, key: u64) -> Node<'_, M> {
         let found = self.path.as_ref().and_then(|path| path.find(0, key));
         found.map_or_else(|| self.tree.descend(0, &key, Intent::Read), |at| self.tree.node(at))
