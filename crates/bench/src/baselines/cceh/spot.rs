@@ -12,6 +12,9 @@
 //! A pair is its key and value in one line, so the pairs of a merge are independent: a crash keeps
 //! any of them. Opening completes what a crash left of a change of the directory.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Cceh, DEPTH_MAX, Entry, LOCKS, PAIRS, PROBES, SEGMENT, hash, top};
 use crate::baselines::spot::{Change, Merge, Removing, Spotted};
 use crate::baselines::{Space, SpaceFull};
