@@ -1,9 +1,12 @@
 //! Tests: SPTree's accesses to its medium, counted; its memory; and damage in its nodes.
 
 use crate::trees::{self, Model, NAME, Strings, fill, most_flushes, spread, tree};
+use std::collections::HashSet;
+use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::Ordering::Relaxed;
 use terrace_conformance::never_flushes;
 use terrace_index::ordered::{OrderedKind, SpTree};
-use terrace_index::{PointIndex, U64};
+use terrace_index::{Direction, PointIndex, RangeIndex, U64};
 use terrace_medium::{Dram, MappedMedium, Pmem};
 use terrace_testkit::TappedShm;
 
@@ -132,5 +135,31 @@ fn emptied_tree_gives_its_memory_back() {
         let index = narrow::<U64>(width);
         let used = trees::used_once_emptied(&index, |nodes| nodes[0] <= 2, |nodes| 1152 * nodes[0]);
         assert!(used.iter().max().unwrap() - used.iter().min().unwrap() < 64 << 10, "{used:?}");
+    }
+}
+
+/// A changed bit of a node hides its keys at most from walks from both ends.
+#[test]
+fn walks_from_both_ends_reach_all_but_a_damaged_node() {
+    let index = narrow::<Strings>(8);
+    let keys = fill(&index, (0..300).map(|n| format!("user:{n:03}").into_bytes())).len();
+    let (pool, guard) = (index.pool(), index.pool().pin());
+    let nodes = trees::nodes(&index);
+    for at in trees::words_of(&nodes) {
+        let place = trees::word(pool, at);
+        let sound = place.load(pool.medium(), Relaxed);
+        for bit in (0..if sound == 0 { 0 } else { 64u32 }).step_by(13) {
+            place.store(pool.medium(), sound ^ 1 << bit, Relaxed);
+            let damaged: SpTree<Dram, Strings> = trees::reopened(pool);
+            let mut seen = HashSet::new();
+            damaged.for_each(&guard, |word| _ = seen.insert(word));
+            let (from, to) = (Bound::Unbounded, Bound::Unbounded);
+            damaged.range(&guard, from, to, Direction::Backward, usize::MAX, |(), word| {
+                seen.insert(word);
+                ControlFlow::Continue(())
+            });
+            assert!(seen.len() + 16 > keys, "bit {bit} of the word at {at:#x}: {} keys", seen.len());
+        }
+        place.store(pool.medium(), sound, Relaxed);
     }
 }

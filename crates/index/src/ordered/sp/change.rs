@@ -57,6 +57,9 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             _ => {}
         }
         let held = self.lock_for(guard, &probe.sought, &spot)?;
+        if held.mnode == 0 {
+            self.show_to_layers(guard, held.node);
+        }
         let bitmap = held.node.bitmap(tree.pool.medium());
         let found = tree.find_slot(guard, held.node, bitmap, probe)?;
         let decision = decide(found.map(|(_, word)| word));

@@ -1,7 +1,7 @@
 //! What a node has at one time.
 
 use super::super::keys::{KeyBytes, OrderedKind};
-use super::border::Sought;
+use super::border::{Sought, key_of_border};
 use super::find::hash_of;
 use super::node::{Node, Pair, WIDTH, slots_of};
 use super::tree::Tree;
@@ -108,6 +108,43 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 (one, other) => other.is_some().cmp(&one.is_some()),
             }),
         }
+        self.disown(guard, (node, content), &mut items)?;
         Ok(items)
+    }
+
+    /// Takes the keys from items, in their order, that lie outside of the range of their node:
+    /// damage has changed them. A walk that took one for its last key would leave out those that
+    /// follow.
+    fn disown(
+        &self,
+        guard: &Guard<'_, M>,
+        (node, content): (Node<'_>, &Content),
+        items: &mut Vec<Item<'_>>,
+    ) -> Result<(), Damage> {
+        let low = self.low_of(guard, node)?;
+        let high = match content.end.map(|end| key_of_border::<M, K>(guard, end)) {
+            Some(None) => return Err(self.damaged_border(node)),
+            high => high.flatten(),
+        };
+        let is_outside = |key: &[u8]| key < &*low || high.as_ref().is_some_and(|high| key >= &**high);
+        let mut keys = items.iter().filter_map(|item| item.key.as_deref());
+        let (first, last) = (keys.next(), keys.next_back());
+        if !first.into_iter().chain(last).any(is_outside) {
+            return Ok(());
+        }
+        for item in items.iter_mut().filter(|item| item.key.as_deref().is_some_and(is_outside)) {
+            self.disown_item(node, item);
+        }
+        items.sort_by_key(|item| item.key.is_none());
+        // The key of an integer lies in the slot: no record says what it was.
+        items.retain(|item| !Self::INLINE || item.key.is_some());
+        Ok(())
+    }
+
+    #[cold]
+    fn disown_item(&self, node: Node<'_>, item: &mut Item<'_>) {
+        let at = if Self::INLINE { node.offset(self.pool.region()) } else { item.word };
+        self.record_damage(at, "a key outside of the range of its node");
+        item.key = None;
     }
 }

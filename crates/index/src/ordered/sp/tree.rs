@@ -270,7 +270,9 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         guard: &Guard<'_, M>,
         node: Node<'g>,
     ) -> Result<Option<Node<'g>>, Damage> {
-        if node == self.first()? {
+        // Damage to the first node ends a walk there, and not here.
+        let first = Entry(self.root_link().load(self.pool.medium(), Acquire));
+        if node.offset(self.pool.region()) == first.offset() {
             return Ok(None);
         }
         let low = self.low_of(guard, node)?;
