@@ -48,7 +48,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             if self.heir_of(node)?.is_some() {
                 return Ok(None);
             }
-            if node.state(medium) == state && node.bitmap(medium) == bitmap {
+            // The bitmap first: see `look_up`.
+            if node.bitmap(medium) == bitmap && node.state(medium) == state {
                 self.persist_content(node);
                 return Ok(Some(content));
             }

@@ -121,8 +121,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             // What was read is of one time, if neither has changed. A bitmap that comes back means
             // that no key was moved.
             let is_admitted = node.admits(medium, bitmap);
-            let state = node.state(medium);
-            if state.counter() == before.counter() && node.bitmap(medium) == bitmap {
+            // The bitmap first: one that came back was stored after another state.
+            if node.bitmap(medium) == bitmap && node.state(medium).counter() == before.counter() {
                 return match found? {
                     _ if !is_admitted => Err(self.damaged_node(node, FRONT)),
                     Some((slot, word)) => Ok(Seen::Found(slot, word)),
@@ -236,8 +236,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             if state.is_sound() && node.admits_with_tags(medium, bitmap) {
                 return None;
             }
-            // Another thread may have changed it meanwhile.
-            if node.state(medium) == state && node.bitmap(medium) == bitmap {
+            // Another thread may have changed it meanwhile. The bitmap first: see `look_up`.
+            if node.bitmap(medium) == bitmap && node.state(medium) == state {
                 return Some(self.damaged_node(node, FRONT));
             }
         }
