@@ -68,6 +68,20 @@ pub trait LabIndex: PointIndex<Kind = Self::Keys> + Stored<Medium = <Self as Poi
     }
 }
 
+/// Visits the words of the keys between two, both included.
+fn visit_between<I: RangeIndex>(
+    index: &I,
+    guard: &Guard<'_, I::Medium>,
+    (from, to): (&<I::Kind as KeyKind>::Key, &<I::Kind as KeyKind>::Key),
+    direction: Direction,
+    each: &mut dyn FnMut(u64),
+) {
+    index.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
+        each(word);
+        ControlFlow::Continue(())
+    });
+}
+
 impl<M: MappedMedium, K: LabKeys> LabIndex for Clht<M, K> {
     type Keys = K;
     /// Mostly for few keys, so that the table grows; in one run of three for so many that it
@@ -135,14 +149,11 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Masstree<M, K> {
     fn visit_range(
         &self,
         guard: &Guard<'_, M>,
-        (from, to): (&K::Key, &K::Key),
+        ends: (&K::Key, &K::Key),
         direction: Direction,
         each: &mut dyn FnMut(u64),
     ) {
-        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
-            each(word);
-            ControlFlow::Continue(())
-        });
+        visit_between(self, guard, ends, direction, each);
     }
 }
 
@@ -172,14 +183,11 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for SpTree<M, K> {
     fn visit_range(
         &self,
         guard: &Guard<'_, M>,
-        (from, to): (&K::Key, &K::Key),
+        ends: (&K::Key, &K::Key),
         direction: Direction,
         each: &mut dyn FnMut(u64),
     ) {
-        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
-            each(word);
-            ControlFlow::Continue(())
-        });
+        visit_between(self, guard, ends, direction, each);
     }
 }
 
@@ -195,14 +203,11 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Art<M, K> {
     fn visit_range(
         &self,
         guard: &Guard<'_, M>,
-        (from, to): (&K::Key, &K::Key),
+        ends: (&K::Key, &K::Key),
         direction: Direction,
         each: &mut dyn FnMut(u64),
     ) {
-        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
-            each(word);
-            ControlFlow::Continue(())
-        });
+        visit_between(self, guard, ends, direction, each);
     }
 }
 
@@ -223,14 +228,11 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for Hot<M, K> {
     fn visit_range(
         &self,
         guard: &Guard<'_, M>,
-        (from, to): (&K::Key, &K::Key),
+        ends: (&K::Key, &K::Key),
         direction: Direction,
         each: &mut dyn FnMut(u64),
     ) {
-        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
-            each(word);
-            ControlFlow::Continue(())
-        });
+        visit_between(self, guard, ends, direction, each);
     }
 }
 
@@ -250,14 +252,11 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for BwTree<M, K> {
     fn visit_range(
         &self,
         guard: &Guard<'_, M>,
-        (from, to): (&K::Key, &K::Key),
+        ends: (&K::Key, &K::Key),
         direction: Direction,
         each: &mut dyn FnMut(u64),
     ) {
-        self.range(guard, Bound::Included(from), Bound::Included(to), direction, 4, |_, word| {
-            each(word);
-            ControlFlow::Continue(())
-        });
+        visit_between(self, guard, ends, direction, each);
     }
 }
 

@@ -44,8 +44,8 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let _pinned = tree.layers.as_ref().map(|layers| layers.pin());
         // What is to be kept takes no lock.
         let way = tree.way_to(guard, probe)?;
-        let is_certain = matches!(way, Way::Absent(_));
-        if is_certain && matches!(decide(None), Decision::Keep | Decision::Set(None)) {
+        let is_absent = matches!(way, Way::Absent(..));
+        if is_absent && matches!(decide(None), Decision::Keep | Decision::Set(None)) {
             return Ok(Some(None));
         }
         let spot = tree.locate(guard, way, probe)?;
@@ -56,10 +56,8 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             }
             _ => {}
         }
-        let held = self.lock_for(guard, &probe.sought, &spot)?;
-        if held.mnode == 0 {
-            self.show_to_layers(guard, held.node);
-        }
+        let mut held = self.lock_for(guard, &probe.sought, &spot)?;
+        held.mnode = self.show_to_layers(guard, (held.node, held.mnode));
         let bitmap = held.node.bitmap(tree.pool.medium());
         let found = tree.find_slot(guard, held.node, bitmap, probe)?;
         let decision = decide(found.map(|(_, word)| word));
@@ -129,7 +127,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             self.post(guard, right);
             return Ok(None);
         }
-        self.tell_layers(guard, (node, held.mnode), probe.hash);
+        self.tell_layers(held.mnode, probe.hash);
         let slot = free.trailing_zeros() as usize;
         self.fill(node, slot, tag_of(probe.hash), self.pair_of(probe, word));
         // PERSIST: the pair and its tag before the bit.

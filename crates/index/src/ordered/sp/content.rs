@@ -1,10 +1,10 @@
 //! What a node has at one time.
 
 use super::super::keys::{KeyBytes, OrderedKind};
-use super::border::{Sought, key_of_border};
+use super::border::Sought;
 use super::find::hash_of;
 use super::node::{Node, Pair, WIDTH, slots_of};
-use super::tree::Tree;
+use super::tree::{Extent, Tree};
 use super::word::{Entry, hash_bits};
 use crate::Damage;
 use std::cmp::Ordering::Less;
@@ -77,7 +77,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn items<'g>(
         &self,
         guard: &'g Guard<'_, M>,
-        node: Node<'_>,
+        (node, extent): (Node<'_>, &Extent<'_>),
         content: &Content,
     ) -> Result<Vec<Item<'g>>, Damage> {
         let pairs = &content.pairs[..content.len];
@@ -109,29 +109,18 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 (one, other) => other.is_some().cmp(&one.is_some()),
             }),
         }
-        self.disown(guard, (node, content), &mut items)?;
+        self.disown((node, extent), &mut items);
         Ok(items)
     }
 
-    /// Takes the keys from items, in their order, that lie outside of the range of their node:
-    /// damage has changed them. A walk that took one for its last key would leave out those that
-    /// follow.
-    fn disown(
-        &self,
-        guard: &Guard<'_, M>,
-        (node, content): (Node<'_>, &Content),
-        items: &mut Vec<Item<'_>>,
-    ) -> Result<(), Damage> {
-        let low = self.low_of(guard, node)?;
-        let high = match content.end.map(|end| key_of_border::<M, K>(guard, end)) {
-            Some(None) => return Err(self.damaged_border(node)),
-            high => high.flatten(),
-        };
-        let is_outside = |key: &[u8]| key < &*low || high.as_ref().is_some_and(|high| key >= &**high);
+    /// Takes the keys from items, in their order, that are not their node's: damage has changed
+    /// them. A walk that took one for its last key would leave out those that follow.
+    fn disown(&self, (node, extent): (Node<'_>, &Extent<'_>), items: &mut Vec<Item<'_>>) {
+        let is_outside = |key: &[u8]| !extent.has(key);
         let mut keys = items.iter().filter_map(|item| item.key.as_deref());
         let (first, last) = (keys.next(), keys.next_back());
         if !first.into_iter().chain(last).any(is_outside) {
-            return Ok(());
+            return;
         }
         for item in items.iter_mut().filter(|item| item.key.as_deref().is_some_and(is_outside)) {
             self.disown_item(node, item);
@@ -139,7 +128,6 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         items.sort_by_key(|item| item.key.is_none());
         // The key of an integer lies in the slot: no record says what it was.
         items.retain(|item| !Self::INLINE || item.key.is_some());
-        Ok(())
     }
 
     #[cold]

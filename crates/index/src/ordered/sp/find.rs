@@ -41,8 +41,8 @@ pub(super) struct Spot<'g> {
 /// Where a search for a key begins.
 #[derive(Clone, Copy)]
 pub(super) enum Way<'g> {
-    /// The layers in DRAM know that it is absent, and that its node lies there.
-    Absent(u64),
+    /// The layers in DRAM know that it is absent, and that its node lies there. The Mnode says so.
+    Absent(u64, u64),
     /// At this node, to which this Mnode led, or 0.
     From(Node<'g>, u64),
 }
@@ -140,7 +140,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             Some(layers) => layers.look(&layers.pin(), (probe.key, &probe.sought), hash_bits(probe.hash)),
         };
         match look {
-            Look::Absent(at) => Ok(Way::Absent(at)),
+            Look::Absent(at, mnode) => Ok(Way::Absent(at, mnode)),
             Look::At(at, mnode) => Ok(Way::From(self.node_at(self.root.offset().raw(), at)?, mnode)),
             Look::Unknown => Ok(Way::From(self.mapped_floor(guard, Bound::Included(probe.key))?, 0)),
         }
@@ -156,9 +156,9 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     ) -> Result<Spot<'g>, Damage> {
         let (mut node, mnode) = match way {
             Way::From(node, mnode) => (node, mnode),
-            Way::Absent(at) => {
+            Way::Absent(at, mnode) => {
                 let node = self.node_at(self.root.offset().raw(), at)?;
-                return Ok(Spot { node, found: None, is_unposted: false, mnode: 0 });
+                return Ok(Spot { node, found: None, is_unposted: false, mnode });
             }
         };
         let mut is_unposted = false;
@@ -186,7 +186,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn search(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
         let probe = self.probe(key);
         match self.way_to(guard, &probe).ok()? {
-            Way::Absent(_) => None,
+            Way::Absent(..) => None,
             way => self.locate(guard, way, &probe).ok()?.found,
         }
     }
@@ -196,7 +196,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn search_soundly(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
         let probe = self.probe(key);
         let way = self.way_to(guard, &probe)?;
-        if let Way::Absent(_) = way {
+        if let Way::Absent(..) = way {
             return Ok(None);
         }
         let spot = self.locate(guard, way, &probe)?;

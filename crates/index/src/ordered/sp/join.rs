@@ -156,7 +156,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let Ok(_lock) = self.lock(guard, node) else { return };
         if !node.state(medium).is_frozen() {
             let _ = tree.top.insert(guard, key.borrow(), node.offset(tree.pool.region()));
-            self.show_to_layers(guard, node);
+            self.show_to_layers(guard, (node, 0));
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Held<'g, M: MappedMedium> {
     pub(super) lock: Locked<'g, M>,
     /// Whether a node on its left led here: the top layer may not have it.
     pub(super) is_unposted: bool,
-    /// The Mnode that led the search, or 0.
+    /// The Mnode that led the search, and then that of the node; or 0.
     pub(super) mnode: u64,
 }
 

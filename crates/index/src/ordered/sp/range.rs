@@ -10,7 +10,7 @@ use super::super::keys::{KeyBytes, OrderedKind};
 use super::border::{Sought, key_of_border};
 use super::content::{Content, Item};
 use super::node::Node;
-use super::tree::Tree;
+use super::tree::{Extent, Tree};
 use crate::{Damage, Direction, Place};
 use std::borrow::Borrow;
 use std::cmp::Ordering::{Greater, Less};
@@ -123,9 +123,10 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
                 _ => {}
             }
         };
-        let items = tree.items(self.guard, node, &content)?;
+        let extent = tree.extent(self.guard, node, content.end)?;
+        let items = tree.items(self.guard, (node, &extent), &content)?;
         self.put(items);
-        self.target = self.next_target(node, &content)?;
+        self.target = self.next_target((node, &extent), &content);
         Ok(true)
     }
 
@@ -193,17 +194,14 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     }
 
     /// Where the walk goes on behind a node.
-    fn next_target(&self, node: Node<'g>, content: &Content) -> Result<Target<'g>, Damage> {
+    fn next_target(&self, (node, extent): (Node<'g>, &Extent<'_>), content: &Content) -> Target<'g> {
         if self.direction == Direction::Backward {
-            let border = key_of_border::<M, K>(self.guard, node.low(self.tree.pool.medium()));
-            let is_last =
-                border.is_some_and(|border| self.low.bytes.is_some() && !self.is_above_low(&border));
-            return Ok(if is_last { Target::End } else { Target::Before(node) });
+            return if self.is_above_low(&extent.low) { Target::Before(node) } else { Target::End };
         }
-        let Some(border) = content.end else { return Ok(Target::End) };
-        let bytes =
-            key_of_border::<M, K>(self.guard, border).ok_or_else(|| self.tree.damaged_border(node))?;
-        Ok(if self.high.admits(&bytes, Less) { Target::Behind(node, border) } else { Target::End })
+        match (content.end, &extent.high) {
+            (Some(border), Some(high)) if self.high.admits(high, Less) => Target::Behind(node, border),
+            _ => Target::End,
+        }
     }
 
     /// Whether keys below a border may be in the range.

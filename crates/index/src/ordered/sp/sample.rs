@@ -28,7 +28,8 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         };
         let node = node.ok()?;
         let content = self.read(node).ok()??;
-        let items = self.items(guard, node, &content).ok()?;
+        let extent = self.extent(guard, node, content.end).ok()?;
+        let items = self.items(guard, (node, &extent), &content).ok()?;
         let nth = next(&mut state) as usize % items.len().max(1);
         items.into_iter().nth(nth)?.key
     }

@@ -30,6 +30,18 @@ pub(super) struct Tree<M: MappedMedium, K: OrderedKind> {
     pub(super) layers: Option<Layers<K>>,
 }
 
+/// The keys that belong to a node: from one border on, and below the other one, if it has one.
+pub(super) struct Extent<'g> {
+    pub(super) low: KeyBytes<'g>,
+    pub(super) high: Option<KeyBytes<'g>>,
+}
+
+impl Extent<'_> {
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        *self.low <= *key && self.high.as_ref().is_none_or(|high| *key < **high)
+    }
+}
+
 /// Where the range of a node ends, as it was read: the border, and the node behind it.
 #[derive(Clone, Copy)]
 pub(super) struct End {
@@ -257,6 +269,17 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     pub(super) fn low_of<'g>(&self, guard: &'g Guard<'_, M>, node: Node<'_>) -> Result<KeyBytes<'g>, Damage> {
         let low = key_of_border::<M, K>(guard, node.low(self.pool.medium()));
         low.ok_or_else(|| self.damaged_border(node))
+    }
+
+    /// The keys that belong to a node with this end.
+    pub(super) fn extent<'g>(
+        &self,
+        guard: &'g Guard<'_, M>,
+        node: Node<'_>,
+        end: Option<u64>,
+    ) -> Result<Extent<'g>, Damage> {
+        let border = |border| key_of_border::<M, K>(guard, border).ok_or_else(|| self.damaged_border(node));
+        Ok(Extent { low: self.low_of(guard, node)?, high: end.map(border).transpose()? })
     }
 
     /// The low border of a node, as the key that the top layer has for it.

@@ -2,7 +2,6 @@
 
 use super::super::base::{FINDINGS_MAX, finding};
 use super::super::keys::{KeyBytes, OrderedKind};
-use super::border::key_of_border;
 use super::find::hash_of;
 use super::node::{Node, slots_of};
 use super::tree::Tree;
@@ -60,12 +59,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
     fn look_at_keys(&mut self, node: Node<'g>, end: Option<u64>) -> Result<(), Damage> {
         let (tree, medium) = (self.tree, self.tree.pool.medium());
         let at = node.offset(tree.pool.region());
-        let border = |border| key_of_border::<M, K>(self.guard, border);
-        let (low, high) = (border(node.low(medium)), end.map(border));
-        let (Some(low), None | Some(Some(_))) = (low, &high) else {
-            return Err(tree.damaged_border(node));
-        };
-        let high = high.flatten();
+        let extent = tree.extent(self.guard, node, end)?;
         let is_changing = node.state(medium).is_changing();
         for slot in slots_of(node.bitmap(medium)) {
             let pair = node.pair::<K>(medium, slot);
@@ -79,11 +73,11 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
                 }
                 continue;
             };
-            if is_changing && high.as_ref().is_some_and(|high| *key >= **high) {
+            if is_changing && extent.high.as_ref().is_some_and(|high| *key >= **high) {
                 continue;
             }
             self.keys += 1;
-            if *key < *low || high.as_ref().is_some_and(|high| *key >= **high) {
+            if !extent.has(&key) {
                 self.find(at, "keys between the borders of their node", "another one");
             }
             self.look_at_tag(node, slot, &key);

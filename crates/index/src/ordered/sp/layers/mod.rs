@@ -61,9 +61,9 @@ pub(super) struct Layers<K: OrderedKind> {
 
 /// What the layers know of a key.
 pub(super) enum Look {
-    /// It is absent. Its node lies there.
-    Absent(u64),
-    /// It may be in the node there; what is at the second offset in DRAM says so.
+    /// It is absent. Its node lies there, and at the second offset the Mnode that says so.
+    Absent(u64, u64),
+    /// It may be in the node there.
     At(u64, u64),
     Unknown,
 }
@@ -113,15 +113,16 @@ impl<K: OrderedKind> Layers<K> {
         if !version.is_settled() || !Self::reaches(guard, mnode.high(medium), sought) {
             return self.pass(guard);
         }
-        let (may_have, node) = (mnode.filter().has(medium, hash_bits), mnode.node(medium));
+        let may_have = mnode.filter().has(medium, hash_bits);
+        let (node, place) = (mnode.node(medium), mnode.offset(&self.pool));
         if mnode.version(medium) != version {
             return self.pass(guard);
         }
         if may_have {
-            return Look::At(node, mnode.offset(&self.pool));
+            return Look::At(node, place);
         }
         self.count(guard, FILTERED);
-        Look::Absent(node)
+        Look::Absent(node, place)
     }
 
     /// The node that has a key or leads to it, if the layers know.

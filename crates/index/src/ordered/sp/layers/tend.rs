@@ -2,7 +2,6 @@
 //! the background work that makes them.
 
 use super::super::super::keys::OrderedKind;
-use super::super::border::key_of_border;
 use super::super::find::hash_of;
 use super::super::node::{Node, slots_of};
 use super::super::ops::{NODES, SpTree};
@@ -55,26 +54,17 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             }
         };
         let keys = slots_of(node.bitmap(medium)).map(key).collect::<Option<Vec<u64>>>()?;
-        let low = tree.low_of(guard, node).ok()?;
-        let high = match tree.end_of(node) {
-            Some(end) => Some(key_of_border::<M, K>(guard, end.border)?),
-            None => None,
-        };
+        let extent = tree.extent(guard, node, tree.end_of(node).map(|end| end.border)).ok()?;
         let node = node.offset(tree.pool.region());
-        Some(take(&Known { node, low: &low, high: high.as_deref(), keys }))
+        Some(take(&Known { node, low: &extent.low, high: extent.high.as_deref(), keys }))
     }
 
-    /// Adds a key to the filter of its node, before it is visible there. `looked` is the Mnode that
-    /// the search has found, or 0. Called under the node's lock.
-    pub(in super::super) fn tell_layers(
-        &self,
-        guard: &Guard<'_, M>,
-        (node, looked): (Node<'_>, u64),
-        hash: u64,
-    ) {
-        let Some(layers) = &self.tree.layers else { return };
-        let lower = layers.pin();
-        if let Some(mnode) = self.adopt(guard, layers, &lower, (node, looked)) {
+    /// Adds a key to the filter of its node, before it is visible there. This Mnode has the filter;
+    /// 0: the node has none. Called under the node's lock.
+    pub(in super::super) fn tell_layers(&self, mnode: u64, hash: u64) {
+        if let Some(layers) = self.tree.layers.as_ref().filter(|_| mnode != 0)
+            && let Some(mnode) = Mnode::at(&layers.pool, mnode)
+        {
             mnode.filter().add(layers.pool.medium(), hash_bits(hash));
         }
     }
@@ -99,11 +89,13 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         }
     }
 
-    /// Makes the Mnode of a node, if there is memory. Called under the node's lock.
-    pub(in super::super) fn show_to_layers(&self, guard: &Guard<'_, M>, node: Node<'_>) {
-        if let Some(layers) = &self.tree.layers {
-            self.adopt(guard, layers, &layers.pin(), (node, 0));
-        }
+    /// The place of the Mnode of a node, which is made if there is memory; 0 if there is none. With
+    /// the node comes the Mnode that a search has found while the layers are pinned, or 0. Called
+    /// under the node's lock.
+    pub(in super::super) fn show_to_layers(&self, guard: &Guard<'_, M>, node: (Node<'_>, u64)) -> u64 {
+        let Some(layers) = &self.tree.layers else { return 0 };
+        let mnode = self.adopt(guard, layers, &layers.pin(), node);
+        mnode.map_or(0, |mnode| mnode.offset(&layers.pool))
     }
 
     /// The range of a node is about to change. Called under its lock.
@@ -171,7 +163,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         for _ in 0..NODES_A_STEP {
             let lock = self.lock(guard, node)?;
             if !node.state(tree.pool.medium()).is_frozen() {
-                self.show_to_layers(guard, node);
+                self.show_to_layers(guard, (node, 0));
             }
             let Some(end) = tree.end_of(node) else { return Ok(None) };
             node = tree.right_of_locked(node, end)?;
