@@ -21,6 +21,7 @@ mod server;
 mod share;
 mod slow;
 mod spot;
+mod sptree;
 mod start;
 mod tiered;
 mod wip;
@@ -62,8 +63,8 @@ struct Arguments {
     /// Only rows whose name contains this, for instance "hash get"
     #[arg(long, value_name = "ROW")]
     only: Option<String>,
-    /// Keys of `hash`, `ordered` and `spot`, and records of `tiered` and `cluster`, instead of 10
-    /// million; records of `wip`, instead of 16 million.
+    /// Keys of `hash`, `ordered`, `spot` and `sptree`, and records of `tiered` and `cluster`,
+    /// instead of 10 million; records of `wip`, instead of 16 million.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(50_000..))]
     records: Option<u64>,
     /// Where the stores of `wip` and `tiered` keep their files, instead of the directory for
@@ -91,6 +92,8 @@ enum Suite {
     Slow,
     /// Buffers, merges out of place and a cached search path on slow memory: Spot-on's case study.
     Spot,
+    /// SPTree with its layers in DRAM on slow memory, what they take, and opens.
+    Sptree,
     /// Several processes on one store.
     Share,
     /// The store in a directory beside RocksDB and fjall.
@@ -176,6 +179,7 @@ fn run(arguments: &Arguments) -> Result<usize, Box<dyn std::error::Error>> {
         Suite::Ordered => ordered::sections,
         Suite::Slow => slow::sections,
         Suite::Spot => spot::sections,
+        Suite::Sptree => sptree::sections,
         Suite::Share => share::sections,
         Suite::Wip => wip::sections,
         Suite::WipAnswers => wip::answers,

@@ -6,7 +6,7 @@ use crate::record::key::Kind;
 use crate::record::layout::{INDEX, Root};
 use crate::record::records::{Records, Settings};
 use terrace_engine::{Indexed, OpenError, Ranges, Table};
-use terrace_index::{PointIndex, RangeIndex, Stored};
+use terrace_index::{LayerOptions, PointIndex, RangeIndex, Stored};
 use terrace_medium::MappedMedium;
 use terrace_pool::Pool;
 
@@ -41,7 +41,7 @@ where
         },
     };
     index.set_cache(settings.index_cache);
-    index.set_layers(layer_bytes(pool, settings));
+    index.set_layers(LayerOptions::of(layer_bytes(pool, settings)));
     Ok(Some(Box::new(Indexed { index, ranges })))
 }
 

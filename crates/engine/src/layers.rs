@@ -75,7 +75,7 @@ pub const LAYER_FIGURES: &[Figure<LayerStats>] = &figures! {
     "nodes" [nodes[0]] false "Nodes that the layers could know",
     "known_nodes" [nodes[1]] false "Nodes that the layers know",
     "buffers" [buffers] false "Nodes with a write buffer",
-    "buffered_changes" [buffered] false "Changes in write buffers",
+    "buffered_changes" [buffered] false "Keys in write buffers",
     "log_bytes" [log_bytes] false "Bytes of the log of buffered changes that are in use",
     "filtered" [filtered] true "Searches for absent keys that a filter answered, without the pool",
     "false_positives" [false_positives] true "Searches for absent keys that a filter let pass",

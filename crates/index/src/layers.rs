@@ -1,4 +1,20 @@
-//! What an index tells of its layers in DRAM.
+//! Layers in DRAM of an index: which it is to have, and what it tells of them.
+
+/// The layers in DRAM that an index is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerOptions {
+    /// Bytes that they may have; 0: no layers.
+    pub bytes: u64,
+    /// How many of these bytes write buffers may have.
+    pub buffers: u64,
+}
+
+impl LayerOptions {
+    /// Layers of so many bytes, half of them for write buffers.
+    pub fn of(bytes: u64) -> Self {
+        Self { bytes, buffers: bytes / 2 }
+    }
+}
 
 /// The layers in DRAM of an index: their size, and what they did since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,7 +27,7 @@ pub struct LayerStats {
     pub nodes: [u64; 2],
     /// Nodes with a write buffer.
     pub buffers: u64,
-    /// Changes in write buffers that their nodes do not have yet.
+    /// Keys in write buffers: their nodes do not have these words yet.
     pub buffered: u64,
     /// Bytes of the log of buffered changes that are in use.
     pub log_bytes: u64,

@@ -23,6 +23,6 @@ pub use change::{ChangeError, Decision, Deferred, Fencing, Swapped};
 pub use cursor::{CURSOR_LIMIT, Cursor, Place, Position};
 pub use hash::{CacheBounds, CacheStats};
 pub use key::{Bytes, KeyKind, RecordKeys, U64};
-pub use layers::LayerStats;
+pub use layers::{LayerOptions, LayerStats};
 pub use point::{Damage, IndexStats, Inserted, Key, PointIndex, StoreError, Stored};
 pub use range::{Direction, RangeIndex};

@@ -5,7 +5,7 @@ use crate::change::{
 };
 use crate::cursor::UNUSED_BITS;
 use crate::hash::{CacheBounds, CacheStats};
-use crate::layers::LayerStats;
+use crate::layers::{LayerOptions, LayerStats};
 use crate::{KeyKind, Place};
 use terrace_medium::MappedMedium;
 use terrace_pool::{Finding, Guard, Marker, Pool, PoolFull, RootError};
@@ -244,7 +244,7 @@ pub trait PointIndex: Send + Sync {
 
     /// Gives the index layers in DRAM of at most this many bytes, if this kind of index has any and
     /// the pool is exclusive; 0: none. From then on, all operations must go through this handle.
-    fn set_layers(&mut self, _bytes: u64) {}
+    fn set_layers(&mut self, _options: LayerOptions) {}
 
     /// What the layers in DRAM have and did; `None` without any.
     fn layers(&self) -> Option<LayerStats> {

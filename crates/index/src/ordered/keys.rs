@@ -1,7 +1,7 @@
 //! The order of keys, and the leaves of trees.
 
 use super::link::is_offset;
-use super::sp::Borders;
+use super::sp::{Borders, IntegerLows};
 use crate::{Bytes, KeyKind, RecordKeys, U64};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use terrace_medium::{MappedMedium, Offset, Word};
@@ -62,6 +62,9 @@ pub(crate) mod sealed {
         type Owned: std::borrow::Borrow<Self::Key>;
         /// The same keys where each word is a node that begins with the key.
         type Borders: super::OrderedKind<Key = Self::Key>;
+        /// The same keys as bytes, where each word is what DRAM has of a node that begins with the
+        /// key.
+        type Lows: super::OrderedKind<Key = [u8]>;
 
         /// Whether the index may hold this word.
         fn is_word(word: u64) -> bool;
@@ -131,6 +134,7 @@ impl sealed::Order for U64 {
     const LEAF_BYTES: usize = 16;
     type Owned = u64;
     type Borders = Self;
+    type Lows = Bytes<IntegerLows>;
 
     #[inline(always)]
     fn byte(key: &u64, level: usize) -> Option<u8> {
@@ -209,6 +213,7 @@ impl<R: RecordKeys> sealed::Order for Bytes<R> {
     const LEAF_BYTES: usize = 0;
     type Owned = Vec<u8>;
     type Borders = Bytes<Borders>;
+    type Lows = Bytes<Borders>;
 
     #[inline(always)]
     fn byte(key: &[u8], level: usize) -> Option<u8> {

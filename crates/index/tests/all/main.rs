@@ -25,6 +25,7 @@ mod masstree_layers;
 mod rewo;
 mod rewo_conformance;
 mod sptree;
+mod sptree_buffers;
 mod sptree_conformance;
 mod sptree_layers;
 mod stored;

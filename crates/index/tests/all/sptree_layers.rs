@@ -6,7 +6,9 @@ use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
 use terrace_conformance::{Setup, point_index, point_index_races, range_index, range_index_races};
 use terrace_index::ordered::{OrderedKind, SpTree};
-use terrace_index::{Bytes, Decision, Direction, Fencing, Inserted, PointIndex, RangeIndex, Stored, U64};
+use terrace_index::{
+    Bytes, Decision, Direction, Fencing, Inserted, LayerOptions, PointIndex, RangeIndex, Stored, U64,
+};
 use terrace_medium::{Dram, MappedMedium, Pmem, Shm};
 use terrace_testkit::{TappedPmem, TappedShm, TestKeys, TestRecord};
 
@@ -15,7 +17,7 @@ const MIB: u64 = 1 << 20;
 fn layered<M: MappedMedium, K: OrderedKind>(setup: Setup) -> SpTree<M, K> {
     let mut index =
         SpTree::create(&setup.pool(), terrace_conformance::NAME, setup.capacity).expect("room for a root");
-    index.set_layers(64 * MIB);
+    index.set_layers(LayerOptions::of(64 * MIB));
     index
 }
 
@@ -62,7 +64,7 @@ fn races_of_ranges_of_byte_strings_on_pmem() {
 /// A tree with layers of this size, and keys.
 fn filled<K: TestKeys + OrderedKind>(keys: u64, layers: u64) -> SpTree<TappedPmem, K> {
     let mut index: SpTree<TappedPmem, K> = trees::tree(512 * MIB);
-    index.set_layers(layers);
+    index.set_layers(LayerOptions::of(layers));
     let guard = index.pool().pin();
     for n in 0..keys {
         let key = <K as TestKeys>::key(spread(n));
@@ -121,15 +123,22 @@ fn get_reads_one_node() {
     assert!(without.layers().is_none() && more > 2.0 * read, "{more} bytes a get without layers");
 }
 
+/// A part of what the nodes take: less without buffers, which only writers make.
 #[test]
 fn layers_take_little_memory() {
     const KEYS: u64 = 500_000;
-    let index = filled::<U64>(KEYS, 64 * MIB);
-    let layers = index.layers().unwrap();
-    assert_eq!(layers.nodes[0], layers.nodes[1], "{layers:?}");
-    let bottom = layers.nodes[0] * 1152;
-    let share = layers.bytes as f64 / bottom as f64;
-    assert!(share < 0.17, "{layers:?}: {share}");
+    let share = |index: &SpTree<TappedPmem, U64>| {
+        let layers = index.layers().unwrap();
+        assert_eq!(layers.nodes[0], layers.nodes[1], "{layers:?}");
+        layers.bytes as f64 / (layers.nodes[0] * 1152) as f64
+    };
+    let mut index = filled::<U64>(KEYS, 64 * MIB);
+    let with_buffers = share(&index);
+    assert!(with_buffers < 0.36, "{:?}: {with_buffers}", index.layers());
+    index.set_layers(LayerOptions::of(64 * MIB));
+    while index.maintain(&index.pool().pin()) {}
+    let without = share(&index);
+    assert!(without < 0.14, "{:?}: {without}", index.layers());
 }
 
 /// Keys that the layers do not know are found by the pool, and are known after `maintain`.
@@ -138,7 +147,7 @@ fn new_layers_know_all_nodes_after_maintain() {
     const KEYS: u64 = 60_000;
     let mut index = filled::<Strings>(KEYS, 0);
     for round in 0..2 {
-        index.set_layers(64 * MIB);
+        index.set_layers(LayerOptions::of(64 * MIB));
         let known = |index: &SpTree<TappedPmem, Strings>| index.layers().unwrap().nodes;
         assert_eq!(known(&index)[1], 0);
         bytes_read(&index, 1000, spread, true);
@@ -183,7 +192,7 @@ fn full_layers_leave_keys_to_the_pool() {
 fn agrees_with_model<K: TestKeys + OrderedKind>(width: usize, layers: u64) {
     const UNIVERSE: u64 = 300;
     let mut index: SpTree<Dram, K> = SpTree::with_width(&trees::pool(64 * MIB), NAME, width).unwrap();
-    index.set_layers(layers);
+    index.set_layers(LayerOptions::of(layers));
     let guard = index.pool().pin();
     let (mut model, mut draw) = (Model::new(), 7u64);
     let mut next = |below: u64| {

@@ -10,8 +10,8 @@ use terrace_index::hash::remote::{Address, Answer, Read, Reads, Remote};
 use terrace_index::hash::{Clht, ClhtShape, Level, LevelShape, Rewo, RewoShape, Turbo, TurboShape};
 use terrace_index::ordered::{Art, BwShape, BwTree, Hot, Masstree, OrderedKind, SpTree};
 use terrace_index::{
-    CacheBounds, ChangeError, Deferred, Direction, IndexStats, Inserted, KeyKind, PointIndex, RangeIndex,
-    StoreError, Stored, Swapped,
+    CacheBounds, ChangeError, Deferred, Direction, IndexStats, Inserted, KeyKind, LayerOptions, PointIndex,
+    RangeIndex, StoreError, Stored, Swapped,
 };
 use terrace_medium::MappedMedium;
 use terrace_pool::{Guard, Liveness, Marker, Pool};
@@ -178,7 +178,7 @@ impl<M: MappedMedium, K: LabKeys> LabIndex for SpTree<M, K> {
     }
     /// Sets layers in DRAM, where the plan has them. In a shared pool they stay away.
     fn configure(&mut self, plan: &Plan) {
-        self.set_layers(if plan.seed & WITH_DRAM != 0 { 1 << 20 } else { 0 });
+        self.set_layers(LayerOptions::of(if plan.seed & WITH_DRAM != 0 { 1 << 20 } else { 0 }));
     }
     fn visit_range(
         &self,

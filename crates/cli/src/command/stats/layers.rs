@@ -45,8 +45,8 @@ impl OfLayers {
         let [all, known] = stats.nodes.map(thousands);
         row("index served by", format!("{}, {bytes} of {budget}, {known} of {all} nodes", self.served_by))?;
         let buffers = counted(stats.buffers, "node", "nodes");
-        let changes = counted(stats.buffered, "change", "changes");
-        row("write buffers", format!("{buffers} with {changes}, {} of log", format_size(stats.log_bytes)))?;
+        let keys = counted(stats.buffered, "key", "keys");
+        row("write buffers", format!("{buffers} with {keys}, {} of log", format_size(stats.log_bytes)))?;
         row(
             "filters",
             format!(

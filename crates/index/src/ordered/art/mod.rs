@@ -60,6 +60,7 @@
 mod build;
 mod change;
 mod find;
+mod floor;
 mod hashed;
 mod locate;
 mod many;

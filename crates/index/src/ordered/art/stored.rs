@@ -8,6 +8,14 @@ use crate::{PointIndex, StoreError, Stored};
 use terrace_medium::{MappedMedium, Offset};
 use terrace_pool::{Finding, Guard, Pool};
 
+impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
+    /// An empty tree without a name, for one that keeps its place.
+    pub(in super::super) fn unnamed(pool: &Pool<M>) -> Result<Self, StoreError> {
+        let root = Base::<M, K>::create_unnamed(pool, 0, [0; 4])?;
+        Ok(Self { tree: Tree { base: Base::open(pool, Offset::new(root))? } })
+    }
+}
+
 impl<M: MappedMedium, K: OrderedKind> Stored for Art<M, K> {
     type Medium = M;
 

@@ -125,6 +125,17 @@ impl RecordKeys for Borders {
     }
 }
 
+/// The low borders of what DRAM has of nodes with integers: they lie there with the highest byte
+/// first, as keys do.
+pub struct IntegerLows;
+
+impl RecordKeys for IntegerLows {
+    fn key<'g, M: MappedMedium>(guard: &'g Guard<'_, M>, offset: u64) -> Option<&'g [u8]> {
+        // The border never changes.
+        guard.bytes(offset + 8 * LOW as u64, 8)
+    }
+}
+
 /// The place and the size of the block of a border; `None` if it has none.
 pub(super) fn block_of<M: MappedMedium, K: OrderedKind>(
     guard: &Guard<'_, M>,

@@ -3,12 +3,13 @@
 use super::super::keys::{KeyBytes, OrderedKind};
 use super::border::Sought;
 use super::find::hash_of;
+use super::layers::{At, ENTRIES};
 use super::node::{Node, Pair, WIDTH, slots_of};
 use super::tree::{Extent, Tree};
 use super::word::{Entry, hash_bits};
 use crate::Damage;
 use std::cmp::Ordering::Less;
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::{Guard, Lock};
 
 /// A key that was read, and its word. There is no key if its record is damaged.
@@ -18,32 +19,45 @@ pub(super) struct Item<'g> {
     pub(super) word: u64,
     /// The bits of the key's hash that its slot has, of a byte string.
     hash_bits: u64,
+    /// Whether it was read from the write buffer.
+    is_buffered: bool,
 }
 
 /// What a node has at one time.
 pub(super) struct Content {
-    pairs: [Pair; WIDTH],
+    pairs: [Pair; WIDTH + ENTRIES],
     len: usize,
+    /// How many of them the write buffer has: the last ones.
+    buffered: usize,
     /// The end of the node's range; `None` if it is the last one.
     pub(super) end: Option<u64>,
     is_changing: bool,
 }
 
+impl Content {
+    fn new(is_changing: bool) -> Self {
+        Self { pairs: [(0, 0); WIDTH + ENTRIES], len: 0, buffered: 0, end: None, is_changing }
+    }
+
+    fn push(&mut self, pair: Pair) {
+        self.pairs[self.len] = pair;
+        self.len += 1;
+    }
+}
+
 impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// Reads a node; `None` if it was given away. What was read is durable.
-    pub(super) fn read(&self, node: Node<'_>) -> Result<Option<Content>, Damage> {
-        let medium = self.pool.medium();
+    pub(super) fn read(&self, guard: &Guard<'_, M>, node: Node<'_>) -> Result<Option<Content>, Damage> {
+        let (medium, lower) = (self.pool.medium(), self.pin_layers());
         loop {
+            let overlay = self.overlay(guard, lower.as_ref(), node);
+            let superseded = overlay.as_ref().map_or(0, |(at, _)| at.superseded);
             if let Some(damage) = self.damaged_front(node) {
                 return Err(damage);
             }
             let (state, bitmap) = (node.state(medium), node.bitmap(medium));
-            let mut content =
-                Content { pairs: [(0, 0); WIDTH], len: 0, end: None, is_changing: state.is_changing() };
-            for slot in slots_of(bitmap) {
-                content.pairs[content.len] = node.pair::<K>(medium, slot);
-                content.len += 1;
-            }
+            let mut content = Content::new(state.is_changing());
+            slots_of(bitmap & !superseded).for_each(|slot| content.push(node.pair::<K>(medium, slot)));
             content.end = self.end_of(node).map(|end| end.border);
             if self.heir_of(node)?.is_some() {
                 return Ok(None);
@@ -51,6 +65,13 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             // The bitmap first: see `look_up`.
             if node.bitmap(medium) == bitmap && node.state(medium) == state {
                 self.persist_content(node);
+                if let Some((at, pairs)) = &overlay {
+                    if self.layers.as_ref().is_some_and(|layers| !layers.is_unchanged(at)) {
+                        continue;
+                    }
+                    pairs.iter().for_each(|&pair| content.push(pair));
+                    content.buffered = pairs.len();
+                }
                 return Ok(Some(content));
             }
         }
@@ -64,6 +85,17 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         if found != Some(item.hash_bits) {
             self.record_damage(item.word, "a record's key is not that of its slot");
         }
+    }
+
+    /// What the write buffer of a node has.
+    pub(super) fn overlay(
+        &self,
+        guard: &Guard<'_, M>,
+        lower: Option<&Guard<'_, Dram>>,
+        node: Node<'_>,
+    ) -> Option<(At, Vec<Pair>)> {
+        let (layers, lower) = (self.layers.as_ref()?, lower?);
+        layers.overlay(lower, node.offset(self.pool.region()), &self.low_of(guard, node).ok()?)
     }
 
     fn persist_content(&self, node: Node<'_>) {
@@ -85,14 +117,15 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             pairs.iter().for_each(|&(_, word)| K::prefetch(guard, Entry(word).offset()));
         }
         let mut items = Vec::with_capacity(pairs.len());
-        for &(integer, word) in pairs {
+        let own = pairs.len() - content.buffered;
+        for (nth, &(integer, word)) in pairs.iter().enumerate() {
             if !Self::INLINE && !Entry(word).is_sound() {
                 self.damaged_node(node, "a slot does not fit its check");
                 continue;
             }
             let (key, hash_bits) = (self.key_at(guard, (integer, word)), Entry(word).hash_bits());
             let word = if Self::INLINE { word } else { K::word_of(guard, Entry(word).offset()) };
-            let item = Item { key, integer, word, hash_bits };
+            let item = Item { key, integer, word, hash_bits, is_buffered: nth >= own };
             // A split or a join that goes on or was cut off leaves keys behind the end.
             if let (true, Some(end), Some(key)) = (content.is_changing, content.end, &item.key)
                 && self.compare(guard, &Sought::new(key.clone()), (node, end))? != Less
@@ -109,6 +142,14 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
                 (one, other) => other.is_some().cmp(&one.is_some()),
             }),
         }
+        // A key that was put meanwhile may still have its slot in the node.
+        items.dedup_by(|next, item| {
+            let is_same = item.key.is_some() && item.key.as_deref() == next.key.as_deref();
+            if is_same && next.is_buffered {
+                std::mem::swap(item, next);
+            }
+            is_same
+        });
         self.disown((node, extent), &mut items);
         Ok(items)
     }

@@ -2,14 +2,14 @@
 
 use super::super::keys::{Found, OrderedKind};
 use super::border::Sought;
-use super::layers::Look;
+use super::layers::{At, Look};
 use super::node::{Node, slots_of};
 use super::tree::Tree;
 use super::word::{Entry, hash_bits, tag_of};
 use crate::Damage;
 use std::borrow::Borrow;
 use std::ops::Bound;
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::Guard;
 
 /// What is damaged in a node that does not fit its checks.
@@ -34,17 +34,15 @@ pub(super) struct Spot<'g> {
     pub(super) found: Option<u64>,
     /// Whether a node on its left led here: the top layer may not have it.
     pub(super) is_unposted: bool,
-    /// The Mnode that led there, in the memory of the layers in DRAM; 0 if none did.
-    pub(super) mnode: u64,
 }
 
 /// Where a search for a key begins.
 #[derive(Clone, Copy)]
 pub(super) enum Way<'g> {
-    /// The layers in DRAM know that it is absent, and that its node lies there. The Mnode says so.
-    Absent(u64, u64),
-    /// At this node, to which this Mnode led, or 0.
-    From(Node<'g>, u64),
+    /// The layers in DRAM know its word, or that it is absent.
+    Known(Option<u64>),
+    /// At this node, which an Mnode led to or the top layer in the pool.
+    From(Node<'g>, Option<At>),
 }
 
 /// What a node has for a key.
@@ -100,18 +98,18 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
     }
 
-    /// What a node has for a key, read without its lock.
+    /// What a node has for a key, but for the slots that are superseded, read without its lock.
     #[inline(always)]
     pub(super) fn look_up(
         &self,
         guard: &Guard<'_, M>,
-        node: Node<'_>,
+        (node, superseded): (Node<'_>, u64),
         probe: &Probe<'_, K::Key>,
     ) -> Result<Seen<'_>, Damage> {
         let medium = self.pool.medium();
         loop {
             let (before, bitmap) = (node.state(medium), node.bitmap(medium));
-            let found = self.find_slot(guard, node, bitmap, probe);
+            let found = self.find_slot(guard, node, bitmap & !superseded, probe);
             // A key that is found in a node that does not change is its own.
             if !matches!(found, Ok(Some(_)) if before.is_settled())
                 && let Some(next) = self.way_on(guard, node, &probe.sought)?
@@ -134,80 +132,101 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
 
     /// Where the search for a key begins. The layers in DRAM tell, or the top layer in the pool.
     #[inline(always)]
-    pub(super) fn way_to(&self, guard: &Guard<'_, M>, probe: &Probe<'_, K::Key>) -> Result<Way<'_>, Damage> {
-        let look = match &self.layers {
-            None => Look::Unknown,
-            Some(layers) => layers.look(&layers.pin(), (probe.key, &probe.sought), hash_bits(probe.hash)),
+    pub(super) fn way_to<'g>(
+        &'g self,
+        guard: &Guard<'_, M>,
+        lower: Option<&Guard<'_, Dram>>,
+        probe: &Probe<'_, K::Key>,
+    ) -> Result<Way<'g>, Damage> {
+        if let Some(damage) = self.log_damage {
+            return Err(damage);
+        }
+        let look = match (&self.layers, lower) {
+            (Some(layers), Some(lower)) => layers.look(guard, lower, probe),
+            _ => Look::Unknown,
         };
         match look {
-            Look::Absent(at, mnode) => Ok(Way::Absent(at, mnode)),
-            Look::At(at, mnode) => Ok(Way::From(self.node_at(self.root.offset().raw(), at)?, mnode)),
-            Look::Unknown => Ok(Way::From(self.mapped_floor(guard, Bound::Included(probe.key))?, 0)),
+            Look::Absent(_) => Ok(Way::Known(None)),
+            Look::Buffered(word, _) => Ok(Way::Known(Some(word))),
+            Look::Node(at) => Ok(Way::From(self.node_at(self.root.offset().raw(), at.node)?, Some(at))),
+            Look::Unknown => Ok(Way::From(self.mapped_floor(guard, Bound::Included(probe.key))?, None)),
         }
     }
 
-    /// The node of a key, and what it has for it.
+    /// The node of a key, and what it has for it; `None` if what the layers in DRAM said of it has
+    /// changed.
     #[inline(always)]
     pub(super) fn locate<'g>(
         &'g self,
         guard: &Guard<'_, M>,
-        way: Way<'g>,
+        (mut node, at): (Node<'g>, Option<At>),
         probe: &Probe<'_, K::Key>,
-    ) -> Result<Spot<'g>, Damage> {
-        let (mut node, mnode) = match way {
-            Way::From(node, mnode) => (node, mnode),
-            Way::Absent(at, mnode) => {
-                let node = self.node_at(self.root.offset().raw(), at)?;
-                return Ok(Spot { node, found: None, is_unposted: false, mnode });
-            }
-        };
-        let mut is_unposted = false;
+    ) -> Result<Option<Spot<'g>>, Damage> {
+        let (mut is_unposted, mut superseded) = (false, at.map_or(0, |at| at.superseded));
         loop {
-            match self.look_up(guard, node, probe)? {
+            let seen = self.look_up(guard, (node, superseded), probe)?;
+            if let (Seen::Elsewhere(_) | Seen::Nothing, Some(at), Some(layers)) = (&seen, &at, &self.layers)
+                && !layers.is_unchanged(at)
+            {
+                return Ok(None);
+            }
+            match seen {
                 Seen::Elsewhere(next) => {
                     is_unposted |= node.state(self.pool.medium()).is_settled();
-                    node = next;
+                    (node, superseded) = (next, 0);
                 }
                 Seen::Found(slot, word) => {
                     self.persist_read(node, [slot]);
-                    return Ok(Spot { node, found: Some(word), is_unposted, mnode });
+                    return Ok(Some(Spot { node, found: Some(word), is_unposted }));
                 }
                 Seen::Nothing => {
                     self.persist_read(node, []);
-                    self.note_absent(mnode);
-                    return Ok(Spot { node, found: None, is_unposted, mnode });
+                    return Ok(Some(Spot { node, found: None, is_unposted }));
                 }
             }
+        }
+    }
+
+    /// The layers in DRAM, pinned, if there are any.
+    #[inline(always)]
+    pub(super) fn pin_layers(&self) -> Option<Guard<'_, Dram>> {
+        self.layers.as_ref().map(|layers| layers.pin())
+    }
+
+    /// The word of a key, and the node that was searched for it, if one was.
+    #[inline(always)]
+    fn seek(
+        &self,
+        guard: &Guard<'_, M>,
+        probe: &Probe<'_, K::Key>,
+    ) -> Result<(Option<u64>, Option<Node<'_>>), Damage> {
+        let lower = self.pin_layers();
+        loop {
+            let (node, at) = match self.way_to(guard, lower.as_ref(), probe)? {
+                Way::Known(found) => return Ok((found, None)),
+                Way::From(node, at) => (node, at),
+            };
+            let Some(spot) = self.locate(guard, (node, at), probe)? else { continue };
+            if let (None, Some(at), Some(layers), Some(lower)) = (spot.found, at, &self.layers, &lower) {
+                layers.count_false_positive(lower, at.mnode);
+            }
+            return Ok((spot.found, Some(spot.node)));
         }
     }
 
     /// The word of a key; `None` also where damage may hide it.
     #[inline(always)]
     pub(super) fn search(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        let probe = self.probe(key);
-        match self.way_to(guard, &probe).ok()? {
-            Way::Absent(..) => None,
-            way => self.locate(guard, way, &probe).ok()?.found,
-        }
+        self.seek(guard, &self.probe(key)).ok()?.0
     }
 
     /// See [`PointIndex::get_sound`](crate::PointIndex::get_sound).
     #[inline(always)]
     pub(super) fn search_soundly(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Option<u64>, Damage> {
         let probe = self.probe(key);
-        let way = self.way_to(guard, &probe)?;
-        if let Way::Absent(..) = way {
-            return Ok(None);
-        }
-        let spot = self.locate(guard, way, &probe)?;
-        if spot.found.is_some() { Ok(spot.found) } else { self.absent(guard, spot.node, &probe.sought) }
-    }
-
-    /// A key was not found in the node of an Mnode, if it was one that led there.
-    #[inline(always)]
-    fn note_absent(&self, mnode: u64) {
-        if let Some(layers) = self.layers.as_ref().filter(|_| mnode != 0) {
-            layers.count_false_positive(&layers.pin(), mnode);
+        match self.seek(guard, &probe)? {
+            (None, Some(node)) => self.absent(guard, node, &probe.sought),
+            (found, _) => Ok(found),
         }
     }
 

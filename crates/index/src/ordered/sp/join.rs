@@ -12,11 +12,12 @@
 
 use super::super::keys::OrderedKind;
 use super::border::block_of;
+use super::lock::Whole;
 use super::node::{Node, node_bytes, slots_of};
 use super::ops::{JOINS, NODES, SpTree};
 use crate::{Damage, PointIndex};
 use std::borrow::Borrow;
-use terrace_medium::MappedMedium;
+use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::{Guard, Locked};
 
 /// A node, and the next one.
@@ -28,6 +29,11 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         self.tree.width / 4
     }
 
+    /// Whether a node has few keys.
+    pub(super) fn is_small(&self, node: Node<'_>) -> bool {
+        (node.bitmap(self.tree.pool.medium()).count_ones() as usize) < self.small()
+    }
+
     /// Two nodes with more keys stay two.
     fn most(&self) -> usize {
         self.tree.width * 5 / 8
@@ -35,28 +41,32 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
 
     /// Joins a node of few keys with a neighbour. Returns whether it did.
     pub(super) fn tidy(&self, guard: &Guard<'_, M>, node: Node<'_>) -> Result<bool, Damage> {
-        let (tree, medium) = (&self.tree, self.tree.pool.medium());
-        let lock = self.lock(guard, node)?;
-        let len = node.bitmap(medium).count_ones() as usize;
-        if node.state(medium).is_frozen() || len >= self.small() {
+        let (tree, medium, lower) = (&self.tree, self.tree.pool.medium(), self.tree.pin_layers());
+        let whole = self.lock_whole(guard, lower.as_ref(), node)?;
+        if node.state(medium).is_frozen() || !self.is_small(node) {
             return Ok(false);
         }
         if let Some(end) = tree.end_of(node)
-            && self.join(guard, (node, tree.right_of_locked(node, end)?))?
+            && self.join(guard, lower.as_ref(), (node, tree.right_of_locked(node, end)?))?
         {
             return Ok(true);
         }
-        lock.release();
+        drop(whole);
         let Some(left) = tree.node_before(guard, node)? else { return Ok(false) };
-        let _lock = self.lock(guard, left)?;
+        let _whole = self.lock_whole(guard, lower.as_ref(), left)?;
         let is_left = left.next(medium) == self.link_to(node) && !left.state(medium).is_frozen();
-        if is_left { self.join(guard, (left, node)) } else { Ok(false) }
+        if is_left { self.join(guard, lower.as_ref(), (left, node)) } else { Ok(false) }
     }
 
     /// Gives a node to its left neighbour, whose lock is held, if both are small enough.
-    fn join(&self, guard: &Guard<'_, M>, (left, right): Neighbours<'_>) -> Result<bool, Damage> {
+    fn join(
+        &self,
+        guard: &Guard<'_, M>,
+        lower: Option<&Guard<'_, Dram>>,
+        (left, right): Neighbours<'_>,
+    ) -> Result<bool, Damage> {
         let (tree, medium) = (&self.tree, self.tree.pool.medium());
-        let lock = self.lock(guard, right)?;
+        let Whole { lock, _upper } = self.lock_whole(guard, lower, right)?;
         let len = |node: Node<'_>| node.bitmap(medium).count_ones() as usize;
         let are_alike = left.counted(medium) == right.counted(medium);
         let is_right = left.high(medium) == right.low(medium) && !right.state(medium).is_frozen();
@@ -156,7 +166,6 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let Ok(_lock) = self.lock(guard, node) else { return };
         if !node.state(medium).is_frozen() {
             let _ = tree.top.insert(guard, key.borrow(), node.offset(tree.pool.region()));
-            self.show_to_layers(guard, (node, 0));
         }
     }
 }

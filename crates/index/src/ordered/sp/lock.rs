@@ -3,13 +3,14 @@
 use super::super::keys::OrderedKind;
 use super::border::Sought;
 use super::find::Spot;
+use super::layers::Mnode;
 use super::node::{Node, slots_of};
 use super::ops::SpTree;
 use super::word::Entry;
-use crate::Damage;
+use crate::{Damage, Fencing};
 use std::cmp::Ordering::Less;
-use terrace_medium::MappedMedium;
-use terrace_pool::{Guard, Locked};
+use terrace_medium::{Dram, MappedMedium};
+use terrace_pool::{Guard, Lock, Locked};
 
 /// The node of a key, whose lock is held.
 pub(super) struct Held<'g, M: MappedMedium> {
@@ -17,8 +18,14 @@ pub(super) struct Held<'g, M: MappedMedium> {
     pub(super) lock: Locked<'g, M>,
     /// Whether a node on its left led here: the top layer may not have it.
     pub(super) is_unposted: bool,
-    /// The Mnode that led the search, and then that of the node; or 0.
-    pub(super) mnode: u64,
+    /// Its Mnode, whose lock is held, too.
+    pub(super) mnode: Option<Mnode<'g>>,
+}
+
+/// The locks of a node and of its Mnode, if it has one.
+pub(super) struct Whole<'g, M: MappedMedium> {
+    pub(super) lock: Locked<'g, M>,
+    pub(super) _upper: Option<Locked<'g, Dram>>,
 }
 
 impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
@@ -28,10 +35,12 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         guard: &'g Guard<'_, M>,
         sought: &Sought<'_>,
         spot: &Spot<'g>,
+        fencing: &Fencing<'_>,
     ) -> Result<Held<'g, M>, Damage> {
         let tree = &self.tree;
-        let Spot { mut node, mut is_unposted, mnode, .. } = *spot;
+        let Spot { mut node, mut is_unposted, .. } = *spot;
         loop {
+            self.fence_own(guard, node, fencing);
             let lock = self.lock(guard, node)?;
             let state = node.state(tree.pool.medium());
             if let Some(end) = tree.end_before(guard, node, sought)? {
@@ -43,9 +52,49 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
                 node = tree.node_at(node.offset(tree.pool.region()), state.partner())?;
             } else {
                 tree.check_begin(guard, node, sought)?;
-                return Ok(Held { node, lock, is_unposted, mnode });
+                return Ok(Held { node, lock, is_unposted, mnode: None });
             }
             lock.release();
+        }
+    }
+
+    /// Fences what this thread has written back of a node in the same batch. That is less than all
+    /// of the node, which another thread's changes would take.
+    pub(super) fn fence_own(&self, guard: &Guard<'_, M>, node: Node<'_>, fencing: &Fencing<'_>) {
+        let region = self.tree.pool.region();
+        let is_batch = M::VOLATILE_CACHE && matches!(fencing, Fencing::Deferred(_));
+        if is_batch && Lock::may_be_unfenced(node.lock().load_word(region.medium())) {
+            // PERSIST: this thread's earlier changes, before it builds upon them.
+            region.fence();
+            node.lock().confirm(guard);
+        }
+    }
+
+    /// Locks a node, and its Mnode before it. The node has all that was buffered then.
+    pub(super) fn lock_whole<'g>(
+        &'g self,
+        guard: &'g Guard<'_, M>,
+        lower: Option<&'g Guard<'_, Dram>>,
+        node: Node<'g>,
+    ) -> Result<Whole<'g, M>, Damage> {
+        let (Some(layers), Some(lower)) = (&self.tree.layers, lower) else {
+            return Ok(Whole { lock: self.lock(guard, node)?, _upper: None });
+        };
+        let low = self.tree.low_of(guard, node)?;
+        let mnode = || layers.of(lower, node.offset(self.tree.pool.region()), &low);
+        loop {
+            let found = mnode();
+            let _upper = found.map(|mnode| mnode.lock().acquire(lower));
+            if let Some(mnode) = found {
+                if mnode.version(layers.medium()).is_gone() {
+                    continue;
+                }
+                self.merge_buffer(guard, lower, mnode)?;
+            }
+            let lock = self.lock(guard, node)?;
+            if found.is_some() || mnode().is_none() {
+                return Ok(Whole { lock, _upper });
+            }
         }
     }
 

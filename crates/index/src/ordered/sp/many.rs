@@ -3,6 +3,7 @@
 use super::super::keys::OrderedKind;
 use super::super::together::search_together;
 use super::find::{Probe, Seen, Way};
+use super::layers::At;
 use super::node::Node;
 use super::tree::Tree;
 use terrace_medium::MappedMedium;
@@ -11,11 +12,12 @@ use terrace_pool::Guard;
 /// A search in progress.
 struct Search<'g, 'k, Key: ?Sized> {
     probe: Probe<'k, Key>,
-    at: At<'g>,
+    at: Place<'g>,
 }
 
-enum At<'g> {
-    Node(Node<'g>),
+enum Place<'g> {
+    /// To be searched; an Mnode led to it, or the top layer in the pool.
+    Node(Node<'g>, Option<At>),
     End(Option<u64>),
 }
 
@@ -29,40 +31,51 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     ) where
         K::Key: 'k,
     {
+        let lower = self.pin_layers();
         let start = |key: &'k K::Key| {
             let probe = self.probe(key);
-            let Ok(Way::From(node, _)) = self.way_to(guard, &probe) else {
-                return Search { probe, at: At::End(None) };
+            let at = match self.way_to(guard, lower.as_ref(), &probe) {
+                Ok(Way::From(node, at)) => {
+                    self.prefetch_front(node);
+                    Place::Node(node, at)
+                }
+                Ok(Way::Known(found)) => Place::End(found),
+                Err(_) => Place::End(None),
             };
-            self.prefetch_front(node);
-            Search { probe, at: At::Node(node) }
+            Search { probe, at }
         };
         search_together(
             keys,
             start,
             |search| self.advance(guard, search),
-            |nth, search| each(nth, if let At::End(found) = search.at { found } else { None }),
+            |nth, search| each(nth, if let Place::End(found) = search.at { found } else { None }),
         );
     }
 
     /// Takes one step of a search. Returns whether it goes on.
     fn advance<'g>(&'g self, guard: &Guard<'_, M>, search: &mut Search<'g, '_, K::Key>) -> bool {
-        let At::Node(node) = search.at else { return false };
-        search.at = match self.look_up(guard, node, &search.probe) {
+        let Place::Node(node, at) = search.at else { return false };
+        let seen = self.look_up(guard, (node, at.map_or(0, |at| at.superseded)), &search.probe);
+        let is_old = |at: At| self.layers.as_ref().is_some_and(|layers| !layers.is_unchanged(&at));
+        search.at = match seen {
+            // What the layers said has changed.
+            Ok(Seen::Elsewhere(_) | Seen::Nothing) if at.is_some_and(is_old) => {
+                Place::End(self.search(guard, search.probe.key))
+            }
             Ok(Seen::Elsewhere(next)) => {
                 self.prefetch_front(next);
-                At::Node(next)
+                Place::Node(next, None)
             }
             Ok(Seen::Found(slot, word)) => {
                 self.persist_read(node, [slot]);
-                At::End(Some(word))
+                Place::End(Some(word))
             }
             Ok(Seen::Nothing) => {
                 self.persist_read(node, []);
-                At::End(None)
+                Place::End(None)
             }
-            Err(_) => At::End(None),
+            Err(_) => Place::End(None),
         };
-        matches!(search.at, At::Node(_))
+        matches!(search.at, Place::Node(..))
     }
 }

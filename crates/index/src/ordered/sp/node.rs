@@ -55,8 +55,10 @@ pub(super) struct Content<'c> {
     pub(super) next: Entry,
     pub(super) high: u64,
     pub(super) low: u64,
-    /// The number of the last recount, and what was merged (see [`Node::numbers`]).
-    pub(super) numbers: u64,
+    /// The number of the last recount.
+    pub(super) counted: u16,
+    /// The number of the last buffered change.
+    pub(super) merged: u64,
     /// Tags and pairs, at most as many as a node has slots.
     pub(super) entries: &'c [(u8, Pair)],
 }
@@ -78,7 +80,8 @@ impl Content<'_> {
             }
         }
         let (state, checks, next) = (State::new().0, Checks::of(bitmap, &tags).0, self.next.0);
-        lines[0] = [0, state, bitmap, checks, next, self.high, self.low, self.numbers];
+        let numbers = u64::from(self.counted) << COUNTED_AT | self.merged;
+        lines[0] = [0, state, bitmap, checks, next, self.high, self.low, numbers];
         lines[1] = tags;
         lines
     }
@@ -251,12 +254,24 @@ impl<'g> Node<'g> {
 
     /// Called under the lock.
     pub(super) fn set_counted(self, medium: &impl Medium, counted: u16) {
-        let merged = self.numbers(medium) & ((1 << COUNTED_AT) - 1);
+        let merged = self.merged(medium);
         self.word(NUMBERS).store(medium, u64::from(counted) << COUNTED_AT | merged, Relaxed);
     }
 
+    /// The number of the last buffered change that the node has (see `log`).
+    pub(super) fn merged(self, medium: &impl Medium) -> u64 {
+        self.numbers(medium) & ((1 << COUNTED_AT) - 1)
+    }
+
+    /// Called under the lock. ORDER: Release: a crash that keeps it keeps the bitmap, which lies in
+    /// its line and has these changes.
+    pub(super) fn set_merged<M: Medium>(self, medium: &M, merged: u64) {
+        let counted = u64::from(self.counted(medium)) << COUNTED_AT;
+        self.word(NUMBERS).store(medium.point("sptree.merged"), counted | merged, Release);
+    }
+
     /// Both numbers of the last word.
-    pub(super) fn numbers(self, medium: &impl Medium) -> u64 {
+    fn numbers(self, medium: &impl Medium) -> u64 {
         self.word(NUMBERS).load(medium, Relaxed)
     }
 

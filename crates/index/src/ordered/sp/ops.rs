@@ -5,8 +5,8 @@ use super::super::keys::OrderedKind;
 use super::node::{WIDTH, node_bytes};
 use super::tree::Tree;
 use crate::{
-    ChangeError, Damage, Decision, Direction, Fencing, IndexStats, Key, KeyKind, LayerStats, Place,
-    PointIndex, RangeIndex,
+    ChangeError, Damage, Decision, Direction, Fencing, IndexStats, Key, KeyKind, LayerOptions, LayerStats,
+    Place, PointIndex, RangeIndex,
 };
 use std::ops::{Bound, ControlFlow};
 use terrace_medium::MappedMedium;
@@ -104,6 +104,7 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for SpTree<M, K> {
     }
 
     fn maintain(&self, guard: &Guard<'_, M>) -> bool {
+        self.free_buffers(guard);
         self.make_mnodes(guard)
     }
 
@@ -115,6 +116,7 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for SpTree<M, K> {
         IndexStats {
             keys: self.len().min(1 << 40),
             slots: 1 + nodes * WIDTH as u64,
+            // Without the log, which does not grow with the keys.
             bytes: nodes * node_bytes::<K>() as u64 + top.bytes + BASE_BYTES,
             nodes: [nodes, above, 0, 0],
             resizes: figure(SPLITS) + figure(JOINS),
@@ -122,8 +124,8 @@ impl<M: MappedMedium, K: OrderedKind> PointIndex for SpTree<M, K> {
         }
     }
 
-    fn set_layers(&mut self, bytes: u64) {
-        self.make_layers(bytes);
+    fn set_layers(&mut self, options: LayerOptions) {
+        self.make_layers(options);
     }
 
     fn layers(&self) -> Option<LayerStats> {

@@ -118,7 +118,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
         let (node, content) = loop {
             let Some(node) = self.node_at(&target)? else { return Ok(false) };
             // If it was given away or split since, another one is there.
-            match tree.read(node)? {
+            match tree.read(self.guard, node)? {
                 Some(content) if self.reaches(&target, (node, &content))? => break (node, content),
                 _ => {}
             }

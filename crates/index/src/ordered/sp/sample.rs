@@ -27,7 +27,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
             None => self.first(),
         };
         let node = node.ok()?;
-        let content = self.read(node).ok()??;
+        let content = self.read(guard, node).ok()??;
         let extent = self.extent(guard, node, content.end).ok()?;
         let items = self.items(guard, (node, &extent), &content).ok()?;
         let nth = next(&mut state) as usize % items.len().max(1);

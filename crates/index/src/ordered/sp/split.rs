@@ -92,9 +92,11 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
     ) -> Result<u64, PoolFull> {
         let medium = self.tree.pool.medium();
         let entries: Vec<_> = slots.iter().map(|slot| (slot.tag, slot.pair)).collect();
-        let (next, high, numbers) = (node.next(medium), node.high(medium), node.numbers(medium));
-        let content = Content { next, high, low, numbers, entries: &entries };
+        let (next, high, counted) = (node.next(medium), node.high(medium), node.counted(medium));
         let fresh = guard.alloc(node_bytes::<K>())?;
+        // Changes that were logged of another node in the same place are none of this one.
+        let merged = self.tree.log.as_ref().map_or(0, |log| log.next() - 1);
+        let content = Content { next, high, low, counted, merged, entries: &entries };
         fresh.stream_lines(0, &content.image::<K>());
         // PERSIST: the new node and its border before the link to it. A crash in between leaves
         // blocks that the collector reclaims.

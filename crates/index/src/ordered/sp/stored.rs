@@ -3,6 +3,7 @@
 use super::super::base::{Base, ROOT_OWN};
 use super::super::keys::OrderedKind;
 use super::super::masstree::Masstree;
+use super::log::Log;
 use super::node::{Content, WIDTH, node_bytes};
 use super::ops::{NODES, SpTree};
 use super::tree::Tree;
@@ -25,7 +26,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         assert!((WIDTH_MIN..=WIDTH).contains(&width), "nodes of {width} keys");
         let guard = pool.pin();
         let top = Masstree::unnamed(pool)?;
-        let content = Content { next: Entry::NONE, high: 0, low: 0, numbers: 0, entries: &[] };
+        let content = Content { next: Entry::NONE, high: 0, low: 0, counted: 0, merged: 0, entries: &[] };
         let fresh = guard.alloc(node_bytes::<K>())?;
         fresh.stream_lines(0, &content.image::<K>());
         // PERSIST: `create_over` fences before it names the tree. A crash before that leaves blocks
@@ -34,7 +35,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let own = [width as u64, top.root(), 0, 0];
         let base = Base::create_over(pool, (name, Self::NAME), Entry::link(first).0, own);
         let base = base.inspect_err(|_| guard.free(first, node_bytes::<K>()))?;
-        let index = Self { tree: Tree { base, top, width, layers: None } };
+        let index = Self { tree: Tree { base, top, width, log: None, log_damage: None, layers: None } };
         index.tree.count().add_figure(guard.slot_index(), NODES, 1);
         Ok(index)
     }
@@ -48,7 +49,13 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             return Err(StoreError::Damaged(Damage { offset: root, what }));
         }
         let top = Masstree::recover_at(pool, top)?;
-        Ok(Self { tree: Tree { base, top, width, layers: None } })
+        let log = match Entry(own(2)) {
+            Entry::NONE => Ok(None),
+            link => Log::open(pool, link).map(Some),
+        };
+        let log_damage = log.as_ref().err().map(|damage| base.record_damage(damage.offset, damage.what));
+        let log = log.unwrap_or_default();
+        Ok(Self { tree: Tree { base, top, width, log, log_damage, layers: None } })
     }
 }
 
@@ -62,7 +69,8 @@ impl<M: MappedMedium, K: OrderedKind> Stored for SpTree<M, K> {
 
     fn recover(pool: &Pool<M>, name: &str) -> Result<Option<Self>, StoreError> {
         let Some(root) = pool.root(name, Self::NAME)? else { return Ok(None) };
-        let index = Self::open(pool, root)?;
+        let mut index = Self::open(pool, root)?;
+        index.replay(&pool.pin());
         if !pool.is_read_only() && !pool.is_initialized() {
             index.tree.count().recover();
         }

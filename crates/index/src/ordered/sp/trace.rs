@@ -36,6 +36,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
     ) {
         let tree = &self.tree;
         tree.mark_own(marker);
+        tree.log.as_ref().map(|log| log.block()).inspect(|&(at, bytes)| marker.mark(at, bytes));
         let number = tree.count().start_numbered_recount();
         // PERSIST: the number. So none that a node has kept through a crash is given again.
         tree.pool.region().persist(&tree.root[1]);
@@ -57,13 +58,14 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
 impl<'g, M: MappedMedium, K: OrderedKind, F: FnMut(&mut Marker<'_>, u64)> Walk<'g, '_, '_, M, K, F> {
     fn visit_all(&mut self) -> Result<(), Damage> {
         let tree = &self.index.tree;
+        let lower = tree.pin_layers();
         let mut node = tree.first()?;
         loop {
-            let locked = self.index.lock(self.guard, node)?;
+            let locked = self.index.lock_whole(self.guard, lower.as_ref(), node)?;
             self.visit(node)?;
             let Some(end) = tree.end_of(node) else { return Ok(()) };
             let next = tree.right_of_locked(node, end)?;
-            locked.release();
+            drop(locked);
             node = next;
         }
     }

@@ -6,6 +6,7 @@ use super::super::keys::{KeyBytes, OrderedKind};
 use super::super::masstree::Masstree;
 use super::border::{Sought, key_of_border};
 use super::layers::Layers;
+use super::log::Log;
 use super::node::{Node, WIDTH, bits_below};
 use super::word::Entry;
 use crate::{Damage, PointIndex};
@@ -26,6 +27,10 @@ pub(super) struct Tree<M: MappedMedium, K: OrderedKind> {
     /// Slots of a node that are used: fewer than it has only where structures of few keys are
     /// wanted.
     pub(super) width: usize,
+    /// The log of buffered changes, if it ever had any.
+    pub(super) log: Option<Log>,
+    /// Damage of the log. It may hide the last change of any key, so no answer is certain.
+    pub(super) log_damage: Option<Damage>,
     /// The layers in DRAM, if it has any.
     pub(super) layers: Option<Layers<K>>,
 }
@@ -109,10 +114,7 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
     /// The node where a walk to a key begins: the layers in DRAM tell, or the top layer in the
     /// pool.
     pub(super) fn floor(&self, guard: &Guard<'_, M>, key: &K::Key) -> Result<Node<'_>, Damage> {
-        let known = self
-            .layers
-            .as_ref()
-            .and_then(|layers| layers.node_of(&layers.pin(), key, &Sought::new(K::bytes(key))));
+        let known = self.layers.as_ref().and_then(|layers| layers.node_of(&layers.pin(), key));
         match known {
             Some(offset) => self.node_at(self.root.offset().raw(), offset),
             None => self.mapped_floor(guard, Bound::Included(key)),

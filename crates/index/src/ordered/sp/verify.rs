@@ -44,7 +44,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
         let tree = self.tree;
         let mut node = tree.first()?;
         loop {
-            if let Some(content) = tree.read(node)? {
+            if let Some(content) = tree.read(self.guard, node)? {
                 self.look_at_keys(node, content.end)?;
                 self.look_at_mapping(node);
             }
@@ -61,8 +61,13 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
         let at = node.offset(tree.pool.region());
         let extent = tree.extent(self.guard, node, end)?;
         let is_changing = node.state(medium).is_changing();
-        for slot in slots_of(node.bitmap(medium)) {
-            let pair = node.pair::<K>(medium, slot);
+        let lower = tree.pin_layers();
+        let (superseded, buffered) = tree
+            .overlay(self.guard, lower.as_ref(), node)
+            .map_or_else(Default::default, |(at, pairs)| (at.superseded, pairs));
+        let slots = slots_of(node.bitmap(medium) & !superseded);
+        let pairs = slots.map(|slot| (Some(slot), node.pair::<K>(medium, slot)));
+        for (slot, pair) in pairs.chain(buffered.into_iter().map(|pair| (None, pair))) {
             let Some(key) = tree.key_at(self.guard, pair) else {
                 self.keys += 1;
                 let entry = Entry(pair.1);
@@ -80,7 +85,7 @@ impl<'g, M: MappedMedium, K: OrderedKind> Check<'g, M, K> {
             if !extent.has(&key) {
                 self.find(at, "keys between the borders of their node", "another one");
             }
-            self.look_at_tag(node, slot, &key);
+            slot.iter().for_each(|&slot| self.look_at_tag(node, slot, &key));
         }
         Ok(())
     }

@@ -20,19 +20,19 @@ fn probes(hash_bits: u64) -> [usize; PROBES] {
 
 /// A filter in a line.
 #[derive(Clone, Copy)]
-pub(super) struct Filter<'g>(pub(super) &'g Line);
+pub(in super::super) struct Filter<'g>(pub(super) &'g Line);
 
 impl Filter<'_> {
     /// Whether a key may have been added.
     #[inline(always)]
-    pub(super) fn has(self, medium: &Dram, hash_bits: u64) -> bool {
+    pub(in super::super) fn has(self, medium: &Dram, hash_bits: u64) -> bool {
         // ORDER: Acquire: before the version that says whether this was of one time.
         let has = |at: usize| self.0.0[at / 64].load(medium, Acquire) >> (at % 64) & 1 == 1;
         probes(hash_bits).into_iter().all(has)
     }
 
     /// Adds a key. Called under the node's lock.
-    pub(super) fn add(self, medium: &Dram, hash_bits: u64) {
+    pub(in super::super) fn add(self, medium: &Dram, hash_bits: u64) {
         for at in probes(hash_bits) {
             let word = &self.0.0[at / 64];
             // ORDER: Release: before the key is visible in its node.
@@ -41,7 +41,7 @@ impl Filter<'_> {
     }
 
     /// Gives it the keys of these and no others. Called while the version is odd.
-    pub(super) fn fill(self, medium: &Dram, keys: &[u64]) {
+    pub(in super::super) fn fill(self, medium: &Dram, keys: &[u64]) {
         let mut words = [0u64; 8];
         keys.iter().flat_map(|&key| probes(key)).for_each(|at| words[at / 64] |= 1 << (at % 64));
         // ORDER: Release: after the version became odd.

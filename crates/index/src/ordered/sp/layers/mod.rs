@@ -1,17 +1,20 @@
 //! The layers in DRAM (4.4.1): a node in the middle layer (*Mnode*) for each node below, and a tree
-//! of their low borders above.
+//! of their low borders above, an ART.
 //!
 //! They are private memory of a process that has the pool alone, and are lost with it. Each Mnode
 //! says which keys its node may have, so a search for an absent key seldom reads the pool. It says
 //! where the node lies, so no search reads the top layer in the pool.
+//!
+//! An Mnode that is written to gets a write buffer (`buffer`). While there are too few of these,
+//! `maintain` takes them from the nodes that fill theirs slowest.
 //!
 //! A node need not have an Mnode. One is made by a writer that has the node's lock, or by
 //! `maintain`, while there is memory; a search that finds none goes by the pool. So there is no
 //! time at which all searches change from one way to the other, and any Mnode can be given up.
 //!
 //! # Invariants
-//! 1. An Mnode is made, changed and given up under the lock of its node. A writer looks for it
-//!    after it has taken that lock.
+//! 1. An Mnode is made and given up under the lock of its node, and changed under its own and that.
+//!    A writer without one looks for it after it has taken the lock of the node.
 //! 2. The filter of an Mnode has all keys of its node's range, from before they are visible there.
 //! 3. An Mnode is *gone* before its node's memory is retired, and before a key of its range is
 //!    added anywhere else.
@@ -20,22 +23,31 @@
 //! 5. What a filter no longer has was removed durably: it is filled anew only under the node's
 //!    lock, which persists what is there.
 
+mod buffer;
+mod buffers;
 mod filter;
 mod mnode;
 mod tend;
 
+pub(super) use buffer::{Buffer, ENTRIES};
+pub(super) use mnode::Mnode;
+
+use super::super::art::Art;
+use super::super::keys::Found;
 use super::super::keys::OrderedKind;
-use super::super::masstree::Masstree;
 use super::border::{Sought, block_of, key_of_border, make};
-use crate::{LayerStats, PointIndex};
-use mnode::{High, MNODE_BYTES, Mnode};
-use std::borrow::Borrow;
+use super::find::Probe;
+use super::log::{ENTRY_BYTES, Log};
+use super::node::{Pair, slots_of};
+use super::word::{Entry, hash_bits};
+use crate::{LayerOptions, LayerStats, PointIndex};
+use buffers::Buffers;
+use mnode::{High, MNODE_BYTES, Version};
 use std::cmp::Ordering::Less;
-use std::ops::Bound;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use terrace_medium::Dram;
+use terrace_medium::{Dram, MappedMedium};
 use terrace_pool::{Guard, Pool};
 
 /// The least memory of layers, in bytes.
@@ -50,26 +62,43 @@ const PASSED: usize = 2;
 /// offsets of its nodes.
 pub(super) struct Layers<K: OrderedKind> {
     pool: Pool<Dram>,
-    top: Masstree<Dram, K::Borders>,
+    top: Art<Dram, K::Lows>,
     /// Number of Mnodes.
     known: AtomicU64,
     /// No memory was left when the last one was to be made, and none was given up since.
     is_full: AtomicBool,
+    /// The write buffers; `None` if the pool has no memory for a log.
+    buffers: Option<Buffers>,
     /// The low border where the next step of `maintain` begins.
     next: Mutex<Vec<u8>>,
 }
 
 /// What the layers know of a key.
+#[derive(Clone, Copy)]
 pub(super) enum Look {
-    /// It is absent. Its node lies there, and at the second offset the Mnode that says so.
-    Absent(u64, u64),
-    /// It may be in the node there.
-    At(u64, u64),
+    /// It is absent.
+    Absent(At),
+    /// Its word, which a write buffer has.
+    Buffered(u64, At),
+    /// It may be in the node.
+    Node(At),
     Unknown,
 }
 
+/// An Mnode as a search has seen it.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    /// The offset of its node in the pool.
+    pub(super) node: u64,
+    /// Its own place in DRAM.
+    pub(super) mnode: u64,
+    version: Version,
+    /// Slots of the node that do not count.
+    pub(super) superseded: u64,
+}
+
 /// What an Mnode is to say of its node.
-struct Known<'k> {
+pub(super) struct Known<'k> {
     /// The node's offset.
     node: u64,
     low: &'k [u8],
@@ -77,16 +106,20 @@ struct Known<'k> {
     high: Option<&'k [u8]>,
     /// The bits of its keys' hashes.
     keys: Vec<u64>,
+    /// Its free slots.
+    free: usize,
 }
 
 impl<K: OrderedKind> Layers<K> {
-    /// Empty layers in at most this many bytes, and at least a MiB.
+    /// Empty layers in at most so many bytes, and at least a MiB; with buffers if there is a log.
     /// `None` if the process gets no memory.
-    pub(super) fn new(bytes: u64) -> Option<Self> {
-        let pool = Pool::anonymous(bytes.max(BYTES_MIN)).ok()?;
-        let top = Masstree::unnamed(&pool).ok()?;
+    pub(super) fn new(options: LayerOptions, log: Option<&Log>) -> Option<Self> {
+        let pool = Pool::anonymous(options.bytes.max(BYTES_MIN)).ok()?;
+        let top = Art::unnamed(&pool).ok()?;
+        let most = options.buffers / buffer::buffer_bytes::<K>() as u64;
+        let buffers = log.filter(|_| most > 0).map(|log| Buffers::new(most, log));
         let (known, is_full, next) = (AtomicU64::new(0), AtomicBool::new(false), Mutex::default());
-        Some(Self { pool, top, known, is_full, next })
+        Some(Self { pool, top, known, is_full, buffers, next })
     }
 
     pub(super) fn pin(&self) -> Guard<'_, Dram> {
@@ -95,46 +128,126 @@ impl<K: OrderedKind> Layers<K> {
 
     /// The Mnode in whose range a key seems to lie.
     #[inline(always)]
-    fn last_up_to<'g>(&'g self, guard: &Guard<'_, Dram>, key: &K::Key) -> Option<Mnode<'g>> {
-        Mnode::at(&self.pool, self.top.floor(guard, Bound::Included(key))?)
+    fn last_up_to<'g>(&'g self, guard: &Guard<'_, Dram>, sought: &Sought<'_>) -> Option<Mnode<'g>> {
+        Mnode::at(&self.pool, self.top.floor(guard, &sought.bytes)?)
     }
 
-    /// What the layers know of a key. The pool of the tree is pinned.
+    /// What the layers know of a key.
     #[inline(always)]
-    pub(super) fn look(
+    pub(super) fn look<M: MappedMedium>(
         &self,
-        guard: &Guard<'_, Dram>,
-        (key, sought): (&K::Key, &Sought<'_>),
-        hash_bits: u64,
+        guard: &Guard<'_, M>,
+        lower: &Guard<'_, Dram>,
+        probe: &Probe<'_, K::Key>,
+    ) -> Look {
+        loop {
+            let Some(mnode) = self.last_up_to(lower, &probe.sought) else { return self.pass(lower) };
+            let version = mnode.version(self.pool.medium());
+            if !version.is_settled() || !self.reaches(lower, mnode, &probe.sought) {
+                return self.pass(lower);
+            }
+            let look = self.look_at(guard, mnode, version, probe);
+            if mnode.version(self.pool.medium()) == version {
+                if let Look::Absent(_) = look {
+                    self.count(lower, FILTERED);
+                }
+                return look;
+            }
+        }
+    }
+
+    /// What an Mnode of this version says of a key, if it has the version afterwards.
+    #[inline(always)]
+    fn look_at<M: MappedMedium>(
+        &self,
+        guard: &Guard<'_, M>,
+        mnode: Mnode<'_>,
+        version: Version,
+        probe: &Probe<'_, K::Key>,
     ) -> Look {
         let medium = self.pool.medium();
-        let Some(mnode) = self.last_up_to(guard, key) else { return self.pass(guard) };
-        let version = mnode.version(medium);
-        if !version.is_settled() || !Self::reaches(guard, mnode.high(medium), sought) {
-            return self.pass(guard);
-        }
-        let may_have = mnode.filter().has(medium, hash_bits);
         let (node, place) = (mnode.node(medium), mnode.offset(&self.pool));
-        if mnode.version(medium) != version {
-            return self.pass(guard);
+        let mut at = At { node, mnode: place, version, superseded: 0 };
+        if !mnode.filter().has(medium, hash_bits(probe.hash)) {
+            return Look::Absent(at);
         }
-        if may_have {
-            return Look::At(node, place);
+        if let Some(buffer) = self.buffer_of(mnode) {
+            at.superseded = buffer.superseded(medium);
+            if let Some((_, word)) = self.find_buffered(guard, buffer, probe) {
+                return Look::Buffered(word, at);
+            }
         }
-        self.count(guard, FILTERED);
-        Look::Absent(node, place)
+        Look::Node(at)
+    }
+
+    /// Whether an Mnode is as a search has seen it, under the same guard.
+    #[inline(always)]
+    pub(super) fn is_unchanged(&self, at: &At) -> bool {
+        Mnode::at(&self.pool, at.mnode).is_some_and(|mnode| mnode.version(self.pool.medium()) == at.version)
+    }
+
+    /// The write buffer of an Mnode.
+    #[inline(always)]
+    pub(super) fn buffer_of(&self, mnode: Mnode<'_>) -> Option<Buffer<'_>> {
+        match mnode.buffer(self.pool.medium()) {
+            0 => None,
+            buffer => Buffer::at::<K>(&self.pool, buffer),
+        }
+    }
+
+    /// The entry of a key in a buffer, and its word.
+    #[inline(always)]
+    pub(super) fn find_buffered<M: MappedMedium>(
+        &self,
+        guard: &Guard<'_, M>,
+        buffer: Buffer<'_>,
+        probe: &Probe<'_, K::Key>,
+    ) -> Option<(usize, u64)> {
+        let medium = self.pool.medium();
+        slots_of(buffer.used(medium)).find_map(|entry| {
+            let (key, word) = buffer.pair::<K>(medium, entry);
+            if K::LEAF_BYTES > 0 {
+                return (key == probe.sought.integer).then_some((entry, word));
+            }
+            let slot = Entry(word);
+            if !slot.is_sound() || slot.hash_bits() != hash_bits(probe.hash) {
+                return None;
+            }
+            match K::find(guard, slot.offset(), probe.key) {
+                Found::Word(word) => Some((entry, word)),
+                Found::Other => None,
+            }
+        })
+    }
+
+    /// What the buffer of a node has: the slots of the node that do not count, and the pairs that
+    /// count instead; and how to see whether that has changed. `None` without an Mnode.
+    pub(super) fn overlay(&self, lower: &Guard<'_, Dram>, node: u64, low: &[u8]) -> Option<(At, Vec<Pair>)> {
+        let medium = self.pool.medium();
+        let mnode = Mnode::at(&self.pool, self.top.get(lower, low)?)?;
+        let (version, place) = (mnode.version(medium), mnode.offset(&self.pool));
+        if mnode.node(medium) != node || !version.is_settled() {
+            return None;
+        }
+        let buffer = self.buffer_of(mnode);
+        let superseded = buffer.map_or(0, |buffer| buffer.superseded(medium));
+        let pairs = buffer.map_or_else(Vec::new, |buffer| buffer.pairs::<K>(medium).collect());
+        Some((At { node, mnode: place, version, superseded }, pairs))
     }
 
     /// The node that has a key or leads to it, if the layers know.
-    pub(super) fn node_of(&self, guard: &Guard<'_, Dram>, key: &K::Key, sought: &Sought<'_>) -> Option<u64> {
-        let (mnode, medium) = (self.last_up_to(guard, key)?, self.pool.medium());
+    pub(super) fn node_of(&self, guard: &Guard<'_, Dram>, key: &K::Key) -> Option<u64> {
+        let sought = Sought::new(K::bytes(key));
+        let (mnode, medium) = (self.last_up_to(guard, &sought)?, self.pool.medium());
         let version = mnode.version(medium);
-        let is_its = version.is_settled() && Self::reaches(guard, mnode.high(medium), sought);
+        let is_its = version.is_settled() && self.reaches(guard, mnode, &sought);
         (is_its && mnode.version(medium) == version).then(|| mnode.node(medium))
     }
 
+    /// Whether a key lies below the end of an Mnode's range.
     #[inline(always)]
-    fn reaches(guard: &Guard<'_, Dram>, high: High, sought: &Sought<'_>) -> bool {
+    pub(super) fn reaches(&self, guard: &Guard<'_, Dram>, mnode: Mnode<'_>, sought: &Sought<'_>) -> bool {
+        let high = mnode.high(self.pool.medium());
         high.is_none_or(|high| sought.compare::<Dram, K>(guard, high) == Some(Less))
     }
 
@@ -157,32 +270,51 @@ impl<K: OrderedKind> Layers<K> {
         }
     }
 
-    /// Whether an Mnode that was looked at is that of a node, whose lock is held.
-    fn is_of(&self, mnode: Mnode<'_>, node: u64) -> bool {
-        let medium = self.pool.medium();
-        !mnode.version(medium).is_gone() && mnode.node(medium) == node
+    /// The Mnode of a node with this low border.
+    pub(super) fn of(&self, guard: &Guard<'_, Dram>, node: u64, low: &[u8]) -> Option<Mnode<'_>> {
+        let (mnode, medium) = (Mnode::at(&self.pool, self.top.get(guard, low)?)?, self.pool.medium());
+        (!mnode.version(medium).is_gone() && mnode.node(medium) == node).then_some(mnode)
     }
 
-    /// The Mnode of a node, whose lock is held. `looked` was found by a search under this guard; 0:
-    /// nothing was. Otherwise `low` says the low border.
-    fn of<'g>(
-        &'g self,
-        guard: &Guard<'_, Dram>,
-        (node, looked): (u64, u64),
-        low: impl FnOnce() -> Option<K::Owned>,
-    ) -> Option<Mnode<'g>> {
-        let at = |offset| Mnode::at(&self.pool, offset).filter(|&mnode| self.is_of(mnode, node));
-        if looked != 0
-            && let Some(mnode) = at(looked)
-        {
-            return Some(mnode);
+    pub(super) fn place_of(&self, mnode: Mnode<'_>) -> u64 {
+        mnode.offset(&self.pool)
+    }
+
+    /// The Mnode at a place that was read under this guard.
+    pub(super) fn mnode_at(&self, place: u64) -> Option<Mnode<'_>> {
+        if place == 0 { None } else { Mnode::at(&self.pool, place) }
+    }
+
+    /// The buffer of a node, which gets one if there is any. Called under the lock of its Mnode.
+    pub(super) fn buffer_for(&self, guard: &Guard<'_, Dram>, mnode: Mnode<'_>) -> Option<Buffer<'_>> {
+        if let Some(buffer) = self.buffer_of(mnode) {
+            return Some(buffer);
         }
-        at(self.top.get(guard, low()?.borrow())?)
+        let buffer = self.buffers.as_ref()?.take::<K>(&self.pool, guard)?;
+        buffer.set_owner(self.pool.medium(), mnode.offset(&self.pool));
+        mnode.set_buffer(self.pool.medium(), buffer.offset(&self.pool));
+        Some(buffer)
+    }
+
+    /// Takes an empty buffer from a node. Called under the lock of its Mnode.
+    fn detach(&self, mnode: Mnode<'_>, buffer: Buffer<'_>) {
+        mnode.set_buffer(self.pool.medium(), 0);
+        mnode.turn(self.pool.medium());
+        self.buffers.iter().for_each(|buffers| buffers.give_back(&self.pool, buffer));
+    }
+
+    /// A number for the next change of a buffer. Called under the lock of its Mnode.
+    pub(super) fn number(&self, log: &Log, buffer: Buffer<'_>) -> Option<u64> {
+        self.buffers.as_ref()?.number(&self.pool, log, buffer)
+    }
+
+    pub(super) fn medium(&self) -> &Dram {
+        self.pool.medium()
     }
 
     /// Makes the Mnode of a node that has none; `None` without memory. Called under the node's
     /// lock.
-    fn make(&self, guard: &Guard<'_, Dram>, known: &Known<'_>) -> Option<Mnode<'_>> {
+    pub(super) fn make(&self, guard: &Guard<'_, Dram>, known: &Known<'_>) -> Option<Mnode<'_>> {
         if self.is_full.load(Relaxed) {
             return None;
         }
@@ -195,14 +327,14 @@ impl<K: OrderedKind> Layers<K> {
     }
 
     fn make_blocks(&self, guard: &Guard<'_, Dram>, known: &Known<'_>) -> Option<Mnode<'_>> {
-        let (medium, key) = (self.pool.medium(), K::owned(known.low)?);
+        let medium = self.pool.medium();
         let low = self.border(guard, known.low)?;
         let Some(high) = self.high(guard, known) else {
             self.free_border(guard, low);
             return None;
         };
         let fresh = guard.alloc(MNODE_BYTES).map(|fresh| {
-            let words = Mnode::words(known.node, low, high);
+            let words = Mnode::words::<K>(known, (low, high));
             // ORDER: Relaxed: the tree above publishes it.
             (words.iter().enumerate())
                 .for_each(|(at, &word)| fresh.word(8 * at).store(medium, word, Relaxed));
@@ -211,7 +343,7 @@ impl<K: OrderedKind> Layers<K> {
         let mnode = fresh.ok().and_then(|offset| Mnode::at(&self.pool, offset));
         if let Some(mnode) = mnode {
             mnode.filter().fill(medium, &known.keys);
-            if self.top.insert(guard, key.borrow(), mnode.offset(&self.pool)).is_ok() {
+            if self.top.insert(guard, known.low, mnode.offset(&self.pool)).is_ok() {
                 return Some(mnode);
             }
             guard.free(mnode.offset(&self.pool), MNODE_BYTES);
@@ -235,16 +367,22 @@ impl<K: OrderedKind> Layers<K> {
             old.inspect(|&old| self.retire_border(guard, old));
         }
         mnode.filter().fill(medium, &known.keys);
+        mnode.set_free(medium, known.free);
         mnode.settle(medium);
     }
 
     /// Ends an Mnode. Called under its node's lock.
     fn give_up(&self, guard: &Guard<'_, Dram>, mnode: Mnode<'_>) {
         let medium = self.pool.medium();
+        if let (Some(buffers), Some(buffer)) = (&self.buffers, self.buffer_of(mnode)) {
+            assert!(buffer.is_empty(medium), "a buffer is merged before its node goes");
+            buffer.clear(medium);
+            buffers.give_back(&self.pool, buffer);
+        }
         mnode.set_gone(medium);
-        let (low, high) = (mnode.low(medium), mnode.high(medium));
-        if let Some(key) = key_of_border::<Dram, K>(guard, low).and_then(|low| K::owned(&low)) {
-            self.top.remove(guard, key.borrow());
+        let (low, high) = (mnode.low::<K>(medium), mnode.high(medium));
+        if let Some(key) = key_of_border::<Dram, K>(guard, low) {
+            self.top.remove(guard, &key);
         }
         [Some(low), high].into_iter().flatten().for_each(|border| self.retire_border(guard, border));
         guard.retire(mnode.offset(&self.pool), MNODE_BYTES);
@@ -281,16 +419,19 @@ impl<K: OrderedKind> Layers<K> {
         }
     }
 
-    fn stats(&self) -> LayerStats {
+    fn stats(&self, log: Option<&Log>) -> LayerStats {
         let space = self.pool.space();
+        let buffers = self.buffers.as_ref();
         LayerStats {
             budget: self.pool.size(),
             bytes: space.used_by_blocks,
             nodes: [0, self.known.load(Relaxed)],
+            buffers: buffers.map_or(0, |buffers| buffers.in_use()),
+            buffered: buffers.map_or(0, |buffers| buffers.keys::<K>(&self.pool)),
+            log_bytes: buffers.zip(log).map_or(0, |(buffers, log)| buffers.places_used(log) * ENTRY_BYTES),
             filtered: self.pool.sum_counter(FILTERED),
             false_positives: self.pool.sum_counter(FALSE_POSITIVES),
             passed: self.pool.sum_counter(PASSED),
-            ..LayerStats::default()
         }
     }
 }
