@@ -148,8 +148,9 @@ impl<'g> Mnode<'g> {
     /// From here on, readers do without it, until it is settled. Called under the node's lock.
     pub(in super::super) fn begin(self, medium: &Dram) {
         let version = self.version(medium).0 | Version::CHANGING;
-        // ORDER: Relaxed: what is stored next is stored with Release.
-        self.word(VERSION).store(medium, version, Relaxed);
+        // ORDER: Release: a search that does without it finds in the pool what was merged before.
+        // What is stored next is stored with Release, too.
+        self.word(VERSION).store(medium, version, Release);
     }
 
     pub(in super::super) fn settle(self, medium: &Dram) {
