@@ -1,11 +1,25 @@
 //! The ends of a range, as bytes of keys.
 
 use super::keys::{KeyBytes, OrderedKind};
-use crate::Place;
+use crate::{Direction, Key, Place, RangeIndex};
 use std::cmp::Ordering::{Equal, Greater};
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
+
+/// The word of the last key up to a bound, by a walk.
+pub(super) fn last_up_to<I: RangeIndex>(
+    index: &I,
+    guard: &Guard<'_, I::Medium>,
+    to: Bound<&Key<I>>,
+) -> Option<u64> {
+    let mut found = None;
+    index.range(guard, Bound::Unbounded, to, Direction::Backward, 1, |_, word| {
+        found = Some(word);
+        ControlFlow::Break(())
+    });
+    found
+}
 
 /// An end of a range.
 pub(super) struct End<'k> {

@@ -1,13 +1,13 @@
 //! The last key up to another one, for a tree above that asks for nothing else.
 
+use super::super::ends::last_up_to;
 use super::super::keys::{Found, KeyBytes, OrderedKind};
 use super::super::link::{EMPTY, LEAF, Link};
 use super::super::links::load;
 use super::node::{Node, Slot};
 use super::ops::Art;
 use super::tree::Tree;
-use crate::{Direction, RangeIndex};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -49,12 +49,7 @@ impl<M: MappedMedium, K: OrderedKind> Art<M, K> {
 
     #[cold]
     fn floor_by_walk(&self, guard: &Guard<'_, M>, key: &K::Key) -> Option<u64> {
-        let mut found = None;
-        self.range(guard, Bound::Unbounded, Bound::Included(key), Direction::Backward, 1, |_, word| {
-            found = Some(word);
-            ControlFlow::Break(())
-        });
-        found
+        last_up_to(self, guard, Bound::Included(key))
     }
 }
 

@@ -1,12 +1,13 @@
 //! The last key up to a bound, for a tree above that asks for nothing else.
 
+use super::super::ends::last_up_to;
 use super::super::keys::{Found, OrderedKind};
 use super::entry::{Entry, Piece};
 use super::node::Node;
 use super::ops::Masstree;
 use super::tree::Tree;
-use crate::{Damage, Direction, RangeIndex};
-use std::ops::{Bound, ControlFlow};
+use crate::Damage;
+use std::ops::Bound;
 use terrace_medium::MappedMedium;
 use terrace_pool::Guard;
 
@@ -28,12 +29,7 @@ impl<M: MappedMedium, K: OrderedKind> Masstree<M, K> {
         {
             return Some(word);
         }
-        let mut found = None;
-        self.range(guard, Bound::Unbounded, to, Direction::Backward, 1, |_, word| {
-            found = Some(word);
-            ControlFlow::Break(())
-        });
-        found
+        last_up_to(self, guard, to)
     }
 }
 

@@ -178,12 +178,9 @@ impl<'g, M: MappedMedium, K: OrderedKind> Walk<'_, 'g, M, K> {
     }
 
     /// The node of a key, from another one on its left on.
-    fn node_of(&self, mut node: Node<'g>, sought: &Sought<'_>) -> Result<Node<'g>, Damage> {
+    fn node_of(&self, node: Node<'g>, sought: &Sought<'_>) -> Result<Node<'g>, Damage> {
         self.tree.check_begin(self.guard, node, sought)?;
-        while let Some(next) = self.tree.way_on(self.guard, node, sought)? {
-            node = next;
-        }
-        Ok(node)
+        self.tree.walk_to(self.guard, node, sought)
     }
 
     /// The node that begins with a border, or has it in its range.

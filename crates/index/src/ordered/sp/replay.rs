@@ -108,10 +108,8 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         let node = Node::at::<M, K>(region, at).filter(|_| at >= tree.pool.layout().zones)?;
         let low = key_of_border::<M, K>(guard, node.low(region.medium()))?;
         let key = K::owned(&low)?;
-        let mut found = tree.mapped_floor(guard, Bound::Included(key.borrow())).ok()?;
-        while let Some(next) = tree.way_on(guard, found, &Sought::new(low.clone())).ok()? {
-            found = next;
-        }
+        let floor = tree.mapped_floor(guard, Bound::Included(key.borrow())).ok()?;
+        let found = tree.walk_to(guard, floor, &Sought::new(low.clone())).ok()?;
         (found.offset(region) == at).then_some(found)
     }
 

@@ -188,6 +188,19 @@ impl<M: MappedMedium, K: OrderedKind> Tree<M, K> {
         }
     }
 
+    /// The node of a key, from another one on its left on.
+    pub(super) fn walk_to<'g>(
+        &'g self,
+        guard: &Guard<'_, M>,
+        mut node: Node<'g>,
+        sought: &Sought<'_>,
+    ) -> Result<Node<'g>, Damage> {
+        while let Some(next) = self.way_on(guard, node, sought)? {
+            node = next;
+        }
+        Ok(node)
+    }
+
     /// The node that has the keys of a node which was given away; `None` if it has them itself.
     #[inline(always)]
     pub(super) fn heir_of(&self, node: Node<'_>) -> Result<Option<Node<'_>>, Damage> {

@@ -122,10 +122,9 @@ impl Buffers {
         log: &Log,
     ) -> Option<Buffer<'g>> {
         let mut queue = locked(&self.queue);
-        while let Some(&(number, offset)) = queue.front() {
-            let buffer = Buffer::at::<K>(pool, offset)?;
-            if buffer.first(pool.medium()) == number {
-                self.tail.fetch_max(number, Relaxed);
+        while let Some(&entry) = queue.front() {
+            if let Some(buffer) = Self::queued::<K>(pool, entry) {
+                self.tail.fetch_max(entry.0, Relaxed);
                 return Some(buffer);
             }
             queue.pop_front();
@@ -136,10 +135,14 @@ impl Buffers {
 
     /// Keys that are in buffers.
     pub(super) fn keys<K: OrderedKind>(&self, pool: &Pool<Dram>) -> u64 {
-        let is_its = |(number, buffer): &(u64, Buffer<'_>)| buffer.first(pool.medium()) == *number;
         let queue = locked(&self.queue);
-        let buffers = queue.iter().filter_map(|&(number, at)| Some((number, Buffer::at::<K>(pool, at)?)));
-        buffers.filter(is_its).map(|(_, buffer)| u64::from(buffer.used(pool.medium()).count_ones())).sum()
+        let buffers = queue.iter().filter_map(|&entry| Self::queued::<K>(pool, entry));
+        buffers.map(|buffer| u64::from(buffer.used(pool.medium()).count_ones())).sum()
+    }
+
+    /// The buffer of an entry of the queue, unless it was merged since.
+    fn queued<K: OrderedKind>(pool: &Pool<Dram>, (number, at): (u64, u64)) -> Option<Buffer<'_>> {
+        Buffer::at::<K>(pool, at).filter(|buffer| buffer.first(pool.medium()) == number)
     }
 
     /// Places of the log that are in use.

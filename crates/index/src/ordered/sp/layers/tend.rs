@@ -6,6 +6,7 @@ use super::super::log::Log;
 use super::super::node::{Node, slots_of};
 use super::super::ops::{NODES, SpTree};
 use super::buffer::Buffer;
+use super::buffers::Buffers;
 use super::mnode::Mnode;
 use super::{Known, Layers};
 use crate::ordered::base::ROOT_OWN;
@@ -35,7 +36,7 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
             return;
         }
         // What is behind damage stays in the log.
-        let _ = self.merge_all(&pool.pin());
+        let _ = self.merge_oldest(&pool.pin(), u64::MAX);
         self.tree.layers = None;
         if options.bytes > 0 {
             if options.buffers > 0 {
@@ -193,27 +194,23 @@ impl<M: MappedMedium, K: OrderedKind> SpTree<M, K> {
         }
     }
 
-    /// Merges all buffers. Called without any lock.
-    fn merge_all(&self, guard: &Guard<'_, M>) -> Result<(), Damage> {
+    /// Takes buffers from the nodes that fill them slowest, if others got none.
+    pub(in super::super) fn free_buffers(&self, guard: &Guard<'_, M>) {
+        let buffers = self.tree.layers.as_ref().and_then(|layers| layers.buffers.as_ref());
+        // Damage is recorded; what lies behind it stays in the log.
+        let _ = self.merge_oldest(guard, buffers.map_or(0, Buffers::wanted));
+    }
+
+    /// Merges so many buffers, from the one with the oldest change on, or all. Called without any
+    /// lock.
+    fn merge_oldest(&self, guard: &Guard<'_, M>, most: u64) -> Result<(), Damage> {
         let Some(layers) = &self.tree.layers else { return Ok(()) };
         let (Some(buffers), Some(log)) = (&layers.buffers, &self.tree.log) else { return Ok(()) };
-        while let Some(buffer) = buffers.first_buffer::<K>(&layers.pool, log) {
+        for _ in 0..most {
+            let Some(buffer) = buffers.first_buffer::<K>(&layers.pool, log) else { break };
             self.merge_of(guard, layers, buffer)?;
         }
         Ok(())
-    }
-
-    /// Takes buffers from the nodes that fill them slowest, if others got none.
-    pub(in super::super) fn free_buffers(&self, guard: &Guard<'_, M>) {
-        let Some(layers) = &self.tree.layers else { return };
-        let (Some(buffers), Some(log)) = (&layers.buffers, &self.tree.log) else { return };
-        for _ in 0..buffers.wanted() {
-            let Some(buffer) = buffers.first_buffer::<K>(&layers.pool, log) else { return };
-            // Damage is recorded; what lies behind it stays in the log.
-            if self.merge_of(guard, layers, buffer).is_err() {
-                return;
-            }
-        }
     }
 
     /// Merges a buffer, and takes it from its node, which was written to long ago.
